@@ -180,7 +180,7 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 .PHONY: built-for-tests
 built-for-tests: setup-test build
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports
+	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports bookworm-backports/stock
 	$(within) kernel/build --out bin/modules x86_64 $(TEST_KERNELS)
 	scripts/hypervisor
 	# Tests are left out, with the reason, if its source package is not available.

@@ -15,6 +15,7 @@ pub mod inside;
 pub mod limited;
 pub mod machine_state;
 pub mod packages;
+pub mod physical;
 pub mod processes;
 pub mod programs;
 pub mod simulated;

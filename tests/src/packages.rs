@@ -32,7 +32,8 @@ pub fn cache_of(architecture: &str) -> PathBuf {
     let cache = cache
         .unwrap_or_else(home)
         .join("rampart/sim/apt")
-        .join(architecture);
+        // Of another suite's kernel: sim/architecture.rs, `image_name`.
+        .join(architecture.replace("-backports", "-bookworm-backports"));
     if newest(&cache.join("archives"), "linux-image-6.1").is_none() {
         let built = Command::new(directory().join("rampart"))
             .args(["sim", "--architecture", architecture, "build"])

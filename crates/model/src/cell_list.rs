@@ -57,6 +57,20 @@ pub struct FailureReport {
     pub registers: Vec<String>,
 }
 
+/// An access by DMA of a device that the SMMU refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RefusedDma {
+    /// StreamID of the device.
+    pub stream: u32,
+    /// `read` or `write`.
+    pub access: String,
+    /// Address that the device used, hexadecimal; 0x0 if the event has none.
+    pub address: String,
+    /// Number of the SMMU's event, hexadecimal (Arm IHI 0070, 7.3).
+    pub event: String,
+}
+
 /// A part of a cell's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -107,4 +121,7 @@ pub struct CellListEntry {
     /// Its latest failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureReport>,
+    /// Accesses by DMA of its devices that the SMMU refused, oldest first, among the latest 16 of all devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_dma: Vec<RefusedDma>,
 }

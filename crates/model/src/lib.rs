@@ -114,7 +114,7 @@ pub use blocking::{
 #[cfg(feature = "std")]
 pub use cell::{CellExitReport, CellExits, CellPayload};
 #[cfg(feature = "std")]
-pub use cell_list::{CellListEntry, CpuReport, ExitCount, FailureReport, MemoryReport};
+pub use cell_list::{CellListEntry, CpuReport, ExitCount, FailureReport, MemoryReport, RefusedDma};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckLocation, CheckState,

@@ -3,13 +3,13 @@
 //! the simulated machine's memory. The driver of this test is `crates/domains/cells/examples/linux_agent.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{AgentCommand, AgentHandle, recover};
+use rampart_agent::{AgentCommand, AgentHandle};
 use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
 use rampart_model::{Batch, MeterEvent, Nanos, Phase};
 use rampart_tests::hypervisor::{BEGIN, archive};
+use rampart_tests::physical::{lines_of_cell, region};
 use rampart_tests::programs::{beside_others, directory};
 
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
@@ -81,13 +81,7 @@ impl CrashedRoot {
             written,
             region: (0, 0),
         };
-        let (start, bytes) = crashed
-            .figure("to the root")
-            .split_once('+')
-            .expect("a place");
-        let number =
-            |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
-        crashed.region = (number(start), number(bytes));
+        crashed.region = region(crashed.figure("to the root"));
         let lost = crashed.machine.wait_lost(Duration::from_secs(120));
         assert!(
             matches!(lost, Some((Loss::Panicked, _))),
@@ -109,25 +103,7 @@ impl CrashedRoot {
 
     /// Reads the complete lines that programs of the cell have printed, from the machine's memory.
     pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
-        let location = tempfile::tempdir().expect("a directory");
-        let file = location.path().join("memory");
-        let (start, bytes) = self.region;
-        let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });
-        let saved = self.machine.qemu().qmp().execute("pmemsave", arguments);
-        saved.expect("the machine's memory");
-        let bytes = std::fs::read(&file).expect("written");
-        let word =
-            |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
-        let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
-        let mut written = Vec::new();
-        rampart_ring::stream::leftover(&words, |byte| written.push(byte)).expect("a section");
-        let outputs = recover(&written);
-        let lines = outputs.values().flat_map(|output| {
-            // The last line may be incomplete.
-            let end = output.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-            output[..end].split(|byte| *byte == b'\n')
-        });
-        lines.map(<[u8]>::to_vec).collect()
+        lines_of_cell(&self.machine, self.region)
     }
 }
 

@@ -9,8 +9,8 @@ use rampart_hypervisor_core::interface::{CellState, Exit, Hypercall, StopReason}
 
 use crate::machine::{
     Attacked, CODE_START, DATA, DISTRIBUTOR, ERET, HVC, HYPERVISOR, ISB, LOAD, MODELS, Machine,
-    ONE, PORT, RAM, REDISTRIBUTORS, SHARED, SMC, SPIN, WFI, WITNESS, ensure, on, on_with,
-    read_register, region, register, root, system, write_register,
+    ONE, PORT, RAM, REDISTRIBUTORS, SHARED, SMC, SPIN, WFI, WITNESS, and_gicv2, ensure, on,
+    on_with, read_register, region, register, root, system, write_register,
 };
 
 /// TTBR0_EL1, TTBR1_EL1 and OSLSR_EL1.
@@ -23,7 +23,7 @@ const LOCK_STATUS: [u32; 5] = [2, 0, 1, 1, 4];
 /// update the table.
 #[test]
 fn a_table_of_a_cell_outside_its_memory_ends_the_cell() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         let frame = REDISTRIBUTORS + 2 * 0x2_0000;
         for at in [
@@ -137,12 +137,16 @@ const WITHOUT_SYNDROME: [(&str, u32); 7] = [
 /// takes the exception of an undefined instruction, and the root takes an exception.
 #[test]
 fn an_access_without_a_syndrome_changes_no_register() {
-    on(&MODELS[..2], |machine| {
+    on(&and_gicv2(&MODELS[..2]), |machine| {
         let witness = machine.start_witness()?;
-        let frame = REDISTRIBUTORS + 2 * 0x2_0000 + 0x1_0000;
-        // GICD_ISENABLER and GICR_ISENABLER0, where the programs enable the timer that wakes them.
+        // GICD_ISENABLER, and GICR_ISENABLER0 or GICD_ISENABLER0, where the programs enable the timer that wakes them. The
+        // software interrupts of a GICv2 are always enabled.
         let timer = 1 << PHYSICAL_TIMER;
-        for (at, own) in [(DISTRIBUTOR + 0x110, 0), (frame + 0x100, timer)] {
+        let (private, own) = match machine.model.gicv2 {
+            true => (DISTRIBUTOR + 0x100, timer | 0xffff),
+            false => (REDISTRIBUTORS + 2 * 0x2_0000 + 0x1_0100, timer),
+        };
+        for (at, own) in [(DISTRIBUTOR + 0x110, 0), (private, own)] {
             for (what, code) in WITHOUT_SYNDROME {
                 let cell = machine.start_hostile(&ONE, &ONE.blob())?;
                 let exceptions = || machine.value(ONE.cpu(0), EXCEPTIONS);
@@ -180,7 +184,7 @@ fn only_the_root_reaches_the_firmwares_functions() {
         smcs: vec![range],
         ..system()
     };
-    on_with(&MODELS[..2], &system, |machine| {
+    on_with(&and_gicv2(&MODELS[..2]), &system, |machine| {
         machine.expect_launched()?;
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;
         let count = |cpu: usize, exit: Exit| {
@@ -210,7 +214,7 @@ fn only_the_root_reaches_the_firmwares_functions() {
 /// With the OS lock closed, MDSCR_EL1.HDE can be set, and a breakpoint then stops the CPU at EL2, perhaps with a lock.
 #[test]
 fn neither_the_root_nor_a_cell_closes_the_debuggers_lock() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;
         for who in [root(1), ONE.cpu(0)] {
             let code = [
@@ -352,7 +356,7 @@ fn a_skipped_instruction_of_aarch32_has_its_size() {
         0x601a, // str r2, [r3]
         0xe7fe, // b .
     ];
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;
         for (index, instruction) in (0..).zip(program) {
             let at = ONE.memory + PROGRAM + 2 * index;

@@ -11,8 +11,8 @@ use rampart_hypervisor_core::interface::Hypercall;
 use crate::machine::{
     Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, ERET, HVC, ISB, MASK, MODELS,
     Machine, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, SYSTEM_OFF,
-    SYSTEM_RESET, UNMASK, WFI, and_firmware, ensure, name, on, on_with, read_register, region,
-    register, root, system, wait_within, write_register,
+    SYSTEM_RESET, UNMASK, WFI, and_firmware, and_gicv2, ensure, name, on, on_with, read_register,
+    region, register, root, system, wait_within, write_register,
 };
 
 /// Shared interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -171,7 +171,7 @@ fn bells_in_a_loop_delay_no_management_call() {
         interrupts: vec![grant],
         ..system()
     };
-    on_with(&MODELS[..3], &system, |machine| {
+    on_with(&and_gicv2(&MODELS[..3]), &system, |machine| {
         machine.expect_launched()?;
         let witness = machine.start_witness()?;
         let doorbells = vec![Doorbell {
@@ -421,7 +421,7 @@ fn expect_returns(machine: &Machine, states: Vec<State>) -> Attacked {
 /// Nothing that a cell leaves in a register makes the hypervisor fault or keeps the CPU.
 #[test]
 fn every_cpu_returns_whatever_state_it_is_left_in() {
-    on(&and_firmware(&MODELS), |machine| {
+    on(&and_gicv2(&and_firmware(&MODELS)), |machine| {
         expect_returns(machine, states())
     });
 }
@@ -546,7 +546,7 @@ fn keep_cpu(machine: &Machine, code: &[u32], arguments: [u64; 2]) -> Attacked {
 /// Two cells share a region. The reader writes it, one is destroyed under the other, and a new one gets it.
 #[test]
 fn a_shared_region_has_one_writer_and_no_past() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         let physical = 0x6700_0000;
         let shared = |flags: MemoryFlags, cell: &crate::machine::Cell| {
@@ -610,7 +610,7 @@ fn a_shared_region_has_one_writer_and_no_past() {
 /// Two cells fail at once, again and again, while the root restarts them.
 #[test]
 fn cells_that_fail_at_once_are_restarted() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         let blobs = [(ONE, ONE.blob()), (OTHER, OTHER.blob())];
         let mut cells = Vec::new();

@@ -9,7 +9,7 @@ use rampart_hypervisor_core::interface::{CellState, CpuPower, Hypercall};
 use crate::hostile_cells::{hypercall, start_second};
 use crate::machine::{
     BLOBS, CODE_BYTES, CODE_START, CPU_ON, Cell, DISTRIBUTOR, HVC, ISB, MASK, MODELS, ONE, OTHER,
-    PAIR, SMC, SPIN, STORE, SYSTEM_OFF, ensure, name, on, root,
+    PAIR, SMC, SPIN, STORE, SYSTEM_OFF, and_gicv2, ensure, name, on, root,
 };
 
 /// GICD_ICFGR (Arm IHI 0069, 12.9).
@@ -24,7 +24,7 @@ fn a_cpu_of_an_ended_cell_parks_though_the_lock_was_held() {
         cpus: &[3],
         memory: 0x6400_0000,
     };
-    on(&MODELS[..4], |machine| {
+    on(&and_gicv2(&MODELS[..4]), |machine| {
         let mut big = BIG.blob();
         big.memory[0].bytes = 64 << 20;
         let bytes = big.bytes();
@@ -65,7 +65,7 @@ fn a_cpu_of_an_ended_cell_parks_though_the_lock_was_held() {
 #[test]
 fn an_entry_without_an_instruction_ends_only_the_cell() {
     const END: u64 = CODE_START + CODE_BYTES;
-    on(&MODELS[..2], |machine| {
+    on(&and_gicv2(&MODELS[..2]), |machine| {
         let witness = machine.start_witness()?;
         for (entry, accepted) in [
             (CODE_START + 1, true),
@@ -105,7 +105,7 @@ fn no_change_of_a_common_register_is_lost() {
     const FIRST: u32 = 244;
     const ROUNDS: u64 = 3000;
     let register = DISTRIBUTOR + TRIGGER + u64::from(FIRST / 16 * 4);
-    on(&MODELS[..2], |machine| {
+    on(&and_gicv2(&MODELS[..2]), |machine| {
         let witness = machine.start_witness()?;
         let mut cells = Vec::new();
         for (number, cell) in (FIRST..).zip([ONE, OTHER]) {

@@ -123,7 +123,7 @@ type Attack = fn(&Root<'_>, Kept) -> Attacked;
 
 #[test]
 fn a_hostile_root_is_started_again_once_and_with_nothing_of_the_old_one() {
-    let models = [&MODELS[..2], &GICV2, &SMMU[..1]].concat();
+    let models = [&MODELS[..2], &GICV2, &SMMU].concat();
     on(&models, |machine| {
         let witness = machine.start_witness()?;
         let mut of_root = Root {
@@ -162,7 +162,7 @@ fn a_hostile_root_is_started_again_once_and_with_nothing_of_the_old_one() {
 /// goes on.
 #[test]
 fn dma_of_the_old_root_does_not_reach_the_new_one() {
-    on_with_options(&SMMU[..1], &with_smmu(), &edu_options(), |machine| {
+    on_with_options(&SMMU, &with_smmu(), &edu_options(), |machine| {
         machine.expect_launched()?;
         for edu in [OF_ROOT, OF_CELL] {
             edu.set_up(machine, root(0))?;

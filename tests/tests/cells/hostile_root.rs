@@ -10,8 +10,8 @@ use rampart_ring::program_header;
 use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, COUNT_AND_TURN_OFF, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR,
     HVC, HYPERVISOR, ISB, MASK, MODELS, Machine, ONE, OTHER, RAM, RAM_BYTES, REDISTRIBUTORS, SMC,
-    STORE, STORE_WORD, UNMASK, WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with,
-    region, register, root, system, wait_within, write_register,
+    STORE, STORE_WORD, UNMASK, WITNESS, WITNESS_CPU, and_firmware, and_gicv2, ensure, name, on,
+    on_with, region, register, root, system, wait_within, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -143,7 +143,7 @@ fn send_all(machine: &Machine) -> crate::machine::Attacked {
 /// The root reads, writes and executes memory of the witness and of the hypervisor, and uses both as arguments.
 #[test]
 fn the_root_has_no_access_to_memory_of_others() {
-    on(&MODELS, |machine| {
+    on(&and_gicv2(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         let (secret, _) = witness.secret();
         for address in [WITNESS, secret, HYPERVISOR, HYPERVISOR + 0x10_0000] {
@@ -174,7 +174,7 @@ fn the_root_has_no_access_to_memory_of_others() {
 /// One CPU of the root leaves, another makes a cell, and the first reads it.
 #[test]
 fn no_cpu_leaves_alone() {
-    on(&and_firmware(&MODELS), |machine| {
+    on(&and_gicv2(&and_firmware(&MODELS)), |machine| {
         // It may wait for the others, and fail.
         let (left, _) = machine.call(root(1), Hypercall::Disable, 0, 0)?;
         let witness = match machine.start_witness() {
@@ -203,7 +203,7 @@ fn no_cpu_leaves_alone() {
 /// All CPUs leave, one of them turned off; in each order.
 #[test]
 fn all_cpus_leave() {
-    on(&and_firmware(&MODELS), |machine| {
+    on(&and_gicv2(&and_firmware(&MODELS)), |machine| {
         machine.turn_off(2)?;
         let disable = u64::from(u32::from(Hypercall::Disable));
         let order = [1, 0, 3].map(root);
@@ -256,7 +256,7 @@ fn memory_beyond_the_monitor_is_refused() {
     configuration
         .memory
         .push(region(beyond, beyond, CODE_BYTES, all));
-    on_with(&MODELS, &configuration, |machine| {
+    on_with(&and_gicv2(&MODELS), &configuration, |machine| {
         let launched = machine.outcome_of_launch(0);
         let launched = launched.ok_or("the launch does not end")?;
         if launched != 0 {
@@ -284,7 +284,7 @@ fn memory_beyond_the_monitor_is_refused() {
 fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
     const AT: u64 = BLOBS + 0x8000;
     const COUNT: u64 = AT + 0x1000;
-    on(&and_firmware(&MODELS), |machine| {
+    on(&and_gicv2(&and_firmware(&MODELS)), |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         for (index, instruction) in (0..).zip(COUNT_AND_TURN_OFF) {
@@ -394,7 +394,7 @@ fn long_work_delays_no_one() {
 /// What a cell has computed stays its own after it was stopped.
 #[test]
 fn the_root_does_not_see_what_a_stopped_cell_computed() {
-    on(&MODELS[..2], |machine| {
+    on(&and_gicv2(&MODELS[..2]), |machine| {
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;
         let secret = 0x5ec2_e700_0000_0001;
         let offset = 0x8_0000;
@@ -419,7 +419,7 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
 /// All CPUs of the root make management calls at once, and change a configuration during the call.
 #[test]
 fn management_calls_at_once_end() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         let bytes = OTHER_ON_2.blob().bytes();
@@ -479,7 +479,7 @@ const OTHER_ON_2: Cell = Cell {
 /// The root turns itself off, or the machine, while a cell exists.
 #[test]
 fn the_root_does_not_turn_the_machine_off() {
-    on(&and_firmware(&MODELS[..3]), |machine| {
+    on(&and_gicv2(&and_firmware(&MODELS[..3])), |machine| {
         let witness = machine.start_witness()?;
         // SYSTEM_OFF, SYSTEM_RESET, CPU_OFF, and functions of newer versions.
         for (cpu, function) in [(1, 0x8400_0008), (2, 0x8400_0009)] {
@@ -504,7 +504,7 @@ fn the_root_does_not_turn_the_machine_off() {
 /// A cell is destroyed before its CPU has started: the CPU stays off in the root.
 #[test]
 fn a_start_does_not_outlive_its_cell() {
-    on(&MODELS[..3], |machine| {
+    on(&and_gicv2(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         let blob = ONE.blob();
@@ -548,7 +548,7 @@ fn stores_of_another_cpu_end_when_a_cell_gets_the_memory() {
         0xf900_0043, // str x3, [x2]
         STORE,
     ];
-    on(&MODELS, |machine| {
+    on(&and_gicv2(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         let mut blob = ONE.blob();
         blob.memory.push(region(PRIVATE, 0x7000_0000, 0x1000, DATA));
@@ -605,7 +605,7 @@ fn delivers_messages(machine: &Machine, cpu: u64) -> Result<bool, String> {
 /// else can write, they would reach a cell.
 #[test]
 fn no_message_of_the_root_reaches_a_cell() {
-    on(&crate::machine::SMMU[..1], |machine| {
+    on(&crate::machine::SMMU, |machine| {
         let of_root = delivers_messages(machine, WITNESS_CPU as u64)?;
         ensure(of_root, || "the machine has no LPIs".to_owned())?;
         let witness = machine.start_witness()?;
@@ -633,7 +633,7 @@ fn a_fault_of_the_hypervisor_leaves_its_locks_free() {
     configuration
         .memory
         .push(region(MEMORY, MEMORY, CODE_BYTES, DATA));
-    on_with(&MODELS, &configuration, |machine| {
+    on_with(&and_gicv2(&MODELS), &configuration, |machine| {
         machine.expect_launched()?;
         let witness = machine.start_witness()?;
         for (cell, bit) in [(ONE, 1), (OTHER, 2)] {

@@ -98,6 +98,12 @@ pub(crate) fn and_firmware(models: &[Model]) -> Vec<Model> {
     [models, &FIRMWARE].concat()
 }
 
+/// Returns the models, and one with a GICv2, for attacks that use no register of one version alone. It has two security
+/// states, as on boards.
+pub(crate) fn and_gicv2(models: &[Model]) -> Vec<Model> {
+    [models, &GICV2[1..]].concat()
+}
+
 /// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2` or
 /// `cortex-a57-virt-2`. One that is not among `MODELS`, because another QEMU in `PATH` has it, is used where the plain
 /// Cortex-A57 is.

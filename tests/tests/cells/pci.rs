@@ -40,7 +40,11 @@ fn a_linux_cell_has_pci_functions_beside_a_root_behind_the_smmu() {
         "ok  virtio, after the attacks: ping",
         "ok  again: ping",
         "ok  disabled: the root's disk",
-        "figure events of the SMMU: 0",
+        "ok  virtio: no event of the SMMU",
+        "ok  again: refused DMA is listed",
+        // In the kernel's log, and by the command.
+        "the SMMU refused DMA of stream 0x20, cell 1: read of address 0x7000000",
+        "by a device of cell again: stream 0x20, read of address 0x7000000",
         "finished",
     ] {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");

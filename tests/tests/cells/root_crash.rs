@@ -2,7 +2,6 @@
 //! The root's kernel panics while a cell runs: the cell continues, and its later records are read out of the
 //! simulated machine's memory.
 
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -11,8 +10,8 @@ use rampart_agent::AgentCommand;
 use rampart_bench::sim::{Architecture, CopiedFile, Loss, Sim, SimOptions};
 use rampart_hypervisor_core::interface::{CellState, CpuPower, Header, STATUS_BYTES, Status};
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+use rampart_tests::physical::{memory, words};
 use rampart_tests::programs::directory;
-use serde_json::json;
 use zerocopy::FromBytes as _;
 
 /// Addresses that `crates/domains/cells/examples/cells_agent` uses for the hypervisor and for the
@@ -40,25 +39,9 @@ struct Record {
     interrupts: u64,
 }
 
-/// Reads physical memory of the machine.
-fn memory(sim: &Sim, location: &Path, address: u64, bytes: usize) -> Vec<u8> {
-    let file = location.join("memory");
-    let arguments = json!({ "val": address, "size": bytes, "filename": file });
-    let saved = sim.qemu().qmp().execute("pmemsave", arguments);
-    saved.expect("QEMU saves memory");
-    let saved = std::fs::read(&file).expect("the saved memory");
-    assert_eq!(saved.len(), bytes);
-    saved
-}
-
 /// Reads the cell's page.
-fn page(sim: &Sim, location: &Path) -> Vec<AtomicU64> {
-    let bytes = memory(sim, location, PAGE, 4096);
-    let (words, _) = bytes.as_chunks();
-    words
-        .iter()
-        .map(|word| AtomicU64::new(u64::from_le_bytes(*word)))
-        .collect()
+fn page(sim: &Sim) -> Vec<AtomicU64> {
+    words(sim, PAGE, 4096)
 }
 
 fn records(page: &[AtomicU64]) -> Vec<Record> {
@@ -85,10 +68,10 @@ fn records(page: &[AtomicU64]) -> Vec<Record> {
 }
 
 /// Reads the hypervisor's status pages.
-fn status(sim: &Sim, location: &Path) -> Box<Status> {
-    let header = memory(sim, location, HYPERVISOR, size_of::<Header>());
+fn status(sim: &Sim) -> Box<Status> {
+    let header = memory(sim, HYPERVISOR, size_of::<Header>() as u64);
     let header = Header::read_from_bytes(&header).expect("a header");
-    let bytes = memory(sim, location, HYPERVISOR + header.status, STATUS_BYTES);
+    let bytes = memory(sim, HYPERVISOR + header.status, STATUS_BYTES as u64);
     let status = Status::read_from_bytes(&bytes[..size_of::<Status>()]);
     Box::new(status.expect("the status"))
 }
@@ -134,8 +117,6 @@ pub(super) enum Afterwards {
 
 /// Panics the root and waits until the cell has lived for `seconds` of its own clock afterwards.
 pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
-    let location = tempfile::tempdir().expect("a directory");
-    let location = location.path();
     let sim = boot();
     let timeout = match afterwards {
         Afterwards::Spins => 0,
@@ -148,12 +129,12 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     assert!(matches!(loss, Some((Loss::Panicked, _))), "{loss:?}");
 
     // The second after the next record began after the panic.
-    let at_panic = records(&page(&sim, location)).len();
+    let at_panic = records(&page(&sim)).len();
     let limit = Duration::from_secs(seconds + 10) * SLOWNESS;
     let wait_for = |wanted: &dyn Fn(&[Record]) -> bool| {
         let begin = Instant::now();
         loop {
-            let found = records(&page(&sim, location));
+            let found = records(&page(&sim));
             if wanted(&found) {
                 return found;
             }
@@ -167,13 +148,13 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     let first = *wait_for(&|found| found.len() > at_panic + 1)
         .last()
         .expect("two records");
-    let before = status(&sim, location);
+    let before = status(&sim);
     let all = wait_for(&|found| {
         found
             .last()
             .is_some_and(|last| last.time - first.time >= seconds * SECOND)
     });
-    let after = status(&sim, location);
+    let after = status(&sim);
 
     let since: Vec<Record> = all
         .into_iter()
@@ -193,7 +174,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
             "a long silence: {pair:?}"
         );
     }
-    let page = page(&sim, location);
+    let page = page(&sim);
     assert!(page[INTERRUPTS].load(Relaxed) > first.interrupts);
     assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "unexpected interrupts");
     assert_eq!(after.cells[CELL].condition().state, CellState::Running);

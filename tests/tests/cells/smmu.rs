@@ -205,7 +205,7 @@ pub(crate) fn edu_options() -> Vec<std::ffi::OsString> {
 /// One boot for all attacks.
 #[test]
 fn dma_is_confined_to_its_owner() {
-    on_with_options(&SMMU[..1], &with_smmu(), &edu_options(), |machine| {
+    on_with_options(&SMMU, &with_smmu(), &edu_options(), |machine| {
         machine.expect_launched()?;
         for edu in [OF_ROOT, OF_CELL] {
             edu.set_up(machine, root(0))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver on Debian's ordinary arm64 kernel, without PREEMPT_RT and with KVM: it launches and leaves the
+//! The driver on Debian's ordinary arm64 kernels, without PREEMPT_RT and with KVM: it launches and leaves the
 //! hypervisor, and cells run, one of them with the same kernel and a device. The machine is that kernel with a
 //! shell (Debian's busybox-static) as its first program. Its CPUs have VHE, which such a kernel uses by default.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rampart_initramfs::Archive;
 use rampart_tests::hypervisor::{assert_nothing_failed, assert_programs_built, kernel_errors};
 use rampart_tests::limited::Limited as _;
-use rampart_tests::packages::{cache, fetched, unpack};
+use rampart_tests::packages::{cache_of, fetched_of, unpack};
 use rampart_tests::programs::{beside_others, directory};
 
 const BEGIN: &str = r#"#!/bin/busybox sh
@@ -45,6 +45,16 @@ $bb dmesg -c | $bb grep -c 'cannot suspend while the hypervisor is enabled' | $b
 [ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are offline'
 "#;
 
+/// Without what only a part of the tests of the older kernel is about.
+const SHORT: &str = r#"
+./cells_agent cells . root alarm || echo 'FAILED  cells'
+./cells_agent leave 5 || echo 'FAILED  leave'
+echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock is still bound'
+./cells_agent enable || echo 'FAILED  enable'
+./linux_agent device /kernel /rampart-meter || echo 'FAILED  linux_agent'
+./cells_agent disable || echo 'FAILED  disable'
+"#;
+
 /// On a CPU with all features of QEMU, of which a cell sees a part (docs/hypervisor.md, "Identification registers").
 const NEWEST: &str = r#"
 echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock is still bound'
@@ -66,8 +76,14 @@ echo finished
 $bb poweroff -f
 "#;
 
-/// Returns the release of the ordinary kernel that the modules were built for.
-fn release() -> String {
+/// A kernel: the begin of its release, and the simulated machine whose package lists have it.
+type Kernel = [&'static str; 2];
+
+const OLDER: Kernel = ["6.1.", "aarch64"];
+const NEWER: Kernel = ["6.12.", "aarch64-backports"];
+
+/// Returns the release of an ordinary kernel that the modules were built for.
+fn release(begin: &str) -> String {
     let modules = directory().join("modules");
     let releases = fs::read_dir(&modules).unwrap_or_else(|error| {
         panic!(
@@ -78,9 +94,15 @@ fn release() -> String {
     releases
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|release| release.ends_with("-arm64") && !release.ends_with("-rt-arm64"))
+        .filter(|release| {
+            release.starts_with(begin)
+                && release.ends_with("-arm64")
+                && !release.ends_with("-rt-arm64")
+        })
         .max()
-        .expect("no modules for the ordinary kernel; run `make modules ARCH=aarch64`")
+        .unwrap_or_else(|| {
+            panic!("no modules for the ordinary kernel {begin}; run `make test-code`")
+        })
 }
 
 /// Returns the initramfs of the machine, which runs the script.
@@ -114,9 +136,9 @@ fn initramfs(script: &str, kernel: &Path, busybox: &Path, module: &Path) -> Vec<
 }
 
 /// Fetches the kernel and busybox, and returns their paths.
-fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
+fn from_packages(machine: &str, release: &str, location: &Path) -> (PathBuf, PathBuf) {
     let fetch = |name: &str, pattern: &str| {
-        let package = fetched(name, &cache().join("stock-kernel"))
+        let package = fetched_of(machine, name, &cache_of(machine).join("stock-kernel"))
             .unwrap_or_else(|| panic!("the archive has no {name}"));
         unpack(&package, &[pattern], location);
     };
@@ -135,12 +157,13 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
 const ORDINARY: [&str; 2] = ["", "cortex-a76"];
 
 /// Runs a script in the machine, with these kernel arguments, and returns the output.
-fn run(script: &str, kernel_arguments: &str, model: [&str; 2]) -> String {
+fn run(kernel: Kernel, script: &str, kernel_arguments: &str, model: [&str; 2]) -> String {
     let _machine = beside_others();
     assert_programs_built();
-    let release = release();
+    let [begin, machine] = kernel;
+    let release = release(begin);
     let location = tempfile::tempdir().expect("a directory");
-    let (kernel, busybox) = from_packages(&release, location.path());
+    let (kernel, busybox) = from_packages(machine, &release, location.path());
     let module = directory()
         .join("modules")
         .join(&release)
@@ -183,7 +206,7 @@ fn assert_contains(output: &str, expected: &[&str]) {
 
 #[test]
 fn the_hypervisor_runs_on_an_ordinary_kernel() {
-    let output = run(CELLS, "kvm-arm.mode=nvhe", ORDINARY);
+    let output = run(OLDER, CELLS, "kvm-arm.mode=nvhe", ORDINARY);
     assert_contains(
         &output,
         &[
@@ -205,7 +228,7 @@ fn the_hypervisor_runs_on_an_ordinary_kernel() {
 
 #[test]
 fn refuses_a_kernel_at_el2_with_a_fix() {
-    let output = run(REFUSED, "", ORDINARY);
+    let output = run(OLDER, REFUSED, "", ORDINARY);
     assert_contains(
         &output,
         &["(VHE); boot it with kvm-arm.mode=nvhe", "finished"],
@@ -215,9 +238,27 @@ fn refuses_a_kernel_at_el2_with_a_fix() {
 #[test]
 fn an_ordinary_kernel_runs_in_a_cell_on_a_cpu_with_memory_tags() {
     let output = run(
+        OLDER,
         NEWEST,
         "kvm-arm.mode=nvhe",
         [",mte=on", "max,pauth-impdef=on"],
     );
     assert_contains(&output, &["ok  device: its interrupts arrive", "finished"]);
+}
+
+#[test]
+fn the_hypervisor_runs_on_a_newer_ordinary_kernel() {
+    let arguments = "kvm-arm.mode=nvhe kvm.enable_virt_at_load=0";
+    let output = run(NEWER, SHORT, arguments, ORDINARY);
+    assert_contains(
+        &output,
+        &[
+            "timer: no exit for an interrupt",
+            "alarm: the other cell is not disturbed",
+            "disabled 5 times under load",
+            "ok  device: its interrupts arrive",
+            "ok  device: no exit for its interrupts",
+            "finished",
+        ],
+    );
 }

@@ -45,6 +45,8 @@ const REDISTRIBUTORS: u64 = 0x080a_0000;
 const REDISTRIBUTOR_BYTES: u64 = 2 * 0x2_0000;
 const PORT: u64 = 0x0900_0000;
 const PORT_INTERRUPT: u32 = 33;
+/// A function of the vendor of a board, as in `count.rs`.
+const FIRMWARE_CALL: u32 = 0x8200_0010;
 /// An interrupt that no device raises.
 const BELL: u32 = 60;
 const GPIO_DIRECTION: u64 = 0x0903_0400;
@@ -186,10 +188,12 @@ fn cell() -> Blob {
         interrupts: [(PORT_INTERRUPT, 0), (BELL, InterruptFlags::DOORBELL.bits())]
             .map(|(number, flags)| InterruptGrant { number, flags })
             .to_vec(),
-        smcs: vec![SmcGrant {
-            first: DOORBELL_BY_SMC,
-            last: DOORBELL_BY_SMC,
-        }],
+        smcs: [FIRMWARE_CALL, DOORBELL_BY_SMC]
+            .map(|number| SmcGrant {
+                first: number,
+                last: number,
+            })
+            .to_vec(),
         doorbells: vec![Doorbell {
             interrupt: BELL,
             reserved: 0,

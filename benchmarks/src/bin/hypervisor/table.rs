@@ -37,7 +37,7 @@ type Known = (
 
 const CONTROLLER: Option<u64> = Some(150);
 
-const ACCESSES: [Known; 26] = [
+const ACCESSES: [Known; 27] = [
     (
         "mmio_trapped",
         "meter mmio: GICD_TYPER, mean of 64 reads",
@@ -173,6 +173,13 @@ const ACCESSES: [Known; 26] = [
     ),
     ("hypercall", "a hypercall (Interface)", None, None, None),
     ("doorbell", "a doorbell by SMC (SCMI)", None, None, None),
+    (
+        "firmware_call",
+        "a function of the firmware, forwarded",
+        None,
+        None,
+        None,
+    ),
     ("icc_sgi1r_write", "ICC_SGI1R_EL1, write", None, None, None),
     ("icc_pmr_read", "ICC_PMR_EL1, read", None, None, None),
     ("icc_pmr_write", "ICC_PMR_EL1, write", None, None, None),

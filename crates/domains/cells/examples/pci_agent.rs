@@ -7,6 +7,7 @@
 //! pci_agent name DRIVER                                  in a cell: names the interface of this driver `outside`
 //! pci_agent interrupts                                   in a cell: counts those of PCI functions
 //! pci_agent attack ADDRESS                               in a cell: writes to all of its configuration space
+//! pci_agent dma ADDRESS                                  in a cell: makes an e1000e read its orders at an address
 //! ```
 //!
 //! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a cell's
@@ -15,9 +16,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, MODULE_LIST};
@@ -254,6 +256,7 @@ fn a_function_in_a_cell(
     identity: (u16, u16),
 ) -> Result<()> {
     let own = function(identity)?;
+    let events_before = events()?;
     let mut before = [0; 64];
     configuration(&own.address)?.read_exact_at(&mut before, 0)?;
     // As a driver with message-signalled interrupts leaves it.
@@ -288,6 +291,14 @@ fn a_function_in_a_cell(
         refused.contains("another cell owns it"),
         &format!("{name}: a second owner is refused: {refused}"),
     );
+    let events_after = events()?;
+    report(
+        events_after == events_before,
+        &format!("{name}: no event of the SMMU"),
+    );
+    if driver == "e1000e" {
+        dma_is_refused_and_reported(name, &agent)?;
+    }
     cell.stop()?;
     let again = cell.start().map_err(|error| error.to_string());
     let again = again.err().unwrap_or_default();
@@ -305,6 +316,46 @@ fn a_function_in_a_cell(
         &format!("{name}: neither side moved it: {before:x?} {after:x?}"),
     );
     disk_works(&format!("{name} destroyed"))
+}
+
+/// Returns the number of events of the SMMU.
+fn events() -> Result<u64> {
+    let refused = Operator::open()?.refused_dma();
+    let refused = refused.map_err(|error| error.to_string())?;
+    Ok(refused.map_or(0, |(count, _, _)| count))
+}
+
+/// The cell orders DMA of the memory of the hypervisor. The command reports it, and the kernel's log, which the test
+/// reads.
+fn dma_is_refused_and_reported(name: &str, agent: &Agent) -> Result<()> {
+    let before = events()?;
+    let address = format!("{:#x}", HYPERVISOR.0);
+    inside(agent, &[GUEST_PROGRAM, "dma", &address])?;
+    let begin = Instant::now();
+    while events()? == before && begin.elapsed() < TIMEOUT {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let listed = |option: &str| {
+        let mut command = Command::new("rampart");
+        command.args(["cell", "list", option]).output()
+    };
+    let json: serde_json::Value = serde_json::from_slice(&listed("--json")?.stdout)?;
+    let refused = json[0]["refused-dma"].as_array();
+    let is_it = |one: &serde_json::Value| {
+        (&one["access"], &one["address"], &one["event"])
+            == (&"read".into(), &(*address).into(), &"0x10".into())
+    };
+    report(
+        json[0]["name"] == name && refused.is_some_and(|all| all.iter().any(is_it)),
+        &format!("{name}: refused DMA is listed: {refused:?}"),
+    );
+    let listed = listed("--verbose")?;
+    for (what, text) in [("note", listed.stderr), ("list", listed.stdout)] {
+        for line in String::from_utf8_lossy(&text).lines() {
+            println!("{what} {line}");
+        }
+    }
+    Ok(())
 }
 
 /// Requests what the command refuses.
@@ -357,8 +408,6 @@ fn run(parts: &Parts) -> Result<()> {
     a_function_in_a_cell(parts, ("virtio", "virtio_net"), virtio)?;
     // The stream of a cell that ran stays without an owner until it is given to a cell again.
     a_function_in_a_cell(parts, ("again", "e1000e"), E1000E)?;
-    let faults = device.status()?.get().dma_faults.load(Ordering::Relaxed);
-    println!("figure events of the SMMU: {faults}");
     device.disable()?;
     disk_works("disabled")
 }
@@ -421,6 +470,57 @@ fn attack(address: &str) -> Result<()> {
     Ok(())
 }
 
+/// Takes the driver from the e1000e, and makes the function read its orders at this address.
+fn order_dma(address: &str) -> Result<()> {
+    /// Bytes of the registers, and those of the transmitter (Intel 82574 datasheet, 10.2): CTRL, TCTL, TDBAL, TDLEN, TDT.
+    const BYTES: usize = 128 << 10;
+    const RESET: (usize, u32) = (0, 1 << 26);
+    const ENABLE: (usize, u32) = (0x400, 1 << 1);
+    const ADDRESS: usize = 0x3800;
+    const LENGTH: (usize, u32) = (0x3808, 4096);
+    const TAIL: (usize, u32) = (0x3818, 1);
+    let address = u32::from_str_radix(address.trim_start_matches("0x"), 16)?;
+    let mut drivers = fs::read_dir("/sys/bus/pci/drivers/e1000e")?.flatten();
+    let function = drivers.find(|entry| entry.path().join("resource0").exists());
+    let function = function.ok_or("no function of e1000e")?;
+    let path = Path::new(FUNCTIONS).join(function.file_name());
+    fs::write(
+        "/sys/bus/pci/drivers/e1000e/unbind",
+        function.file_name().to_string_lossy().as_bytes(),
+    )?;
+    fs::write(path.join("enable"), "1")?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path.join("resource0"))?;
+    // SAFETY: a new mapping of registers that no driver uses now.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    for (register, value) in [RESET, (ADDRESS, address), LENGTH, ENABLE, TAIL] {
+        // SAFETY: an aligned register within the mapping, which is never unmapped.
+        unsafe {
+            mapped
+                .cast::<u8>()
+                .add(register)
+                .cast::<u32>()
+                .write_volatile(value)
+        };
+    }
+    println!("ordered");
+    Ok(())
+}
+
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -431,6 +531,7 @@ fn main() -> std::process::ExitCode {
         ["name", driver] => name(driver),
         ["interrupts"] => count_interrupts(),
         ["attack", address] => attack(address),
+        ["dma", address] => order_dma(address),
         _ => Err("see the top of pci_agent.rs".into()),
     };
     match done {

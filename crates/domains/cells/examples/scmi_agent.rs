@@ -4,7 +4,9 @@
 //!
 //! ```text
 //! scmi_agent run KERNEL METER HOSTILE MODULE...     in the root: the modules are those of the cell's drivers
+//! scmi_agent crash KERNEL METER MODULE...           in the root: panics after a line of its standard input
 //! scmi_agent use PATH...                            in the cell: uses the devices, until its standard input ends
+//! scmi_agent open PATH                              in the cell: opens a port without end
 //! ```
 //!
 //! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of the cell's
@@ -12,8 +14,8 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentHandle, MODULE_LIST};
@@ -32,11 +34,16 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const TRIES: u32 = 4;
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause between two times that a port is opened.
+const PAUSE: Duration = Duration::from_millis(200);
 const GUEST_PROGRAM: &str = "/bin/guest-program";
 const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
 
-/// The devices of the cell on the i.MX 8M Plus, with a file that shows that their driver is bound, and their clock.
-const DEVICES: [(&str, &str, &str); 3] = [
+/// A device's address, a file that shows that its driver is bound, and its clock.
+type Used = (&'static str, &'static str, &'static str);
+
+/// The devices of the cell on the i.MX 8M Plus.
+const DEVICES: [Used; 3] = [
     ("0x30880000", "30880000.serial", "uart3_root_clk"),
     ("0x30a30000", "30a30000.i2c", "i2c2_root_clk"),
     ("0x30830000", "30830000.spi", "ecspi2_root_clk"),
@@ -133,9 +140,9 @@ fn boot(kernel: &str, meter: &str, modules: &[&str]) -> Result<LinuxCell> {
 
 /// Starts to use the devices in the cell; they are used as long as the returned process. Returns `None` if a driver is
 /// not bound, or gets no clock.
-fn start_use(agent: &Agent) -> Result<Option<AgentHandle>> {
+fn start_use(agent: &Agent, devices: &[Used]) -> Result<Option<AgentHandle>> {
     let mut words = vec![GUEST_PROGRAM, "use"];
-    words.extend(DEVICES.iter().map(|(_, device, _)| *device));
+    words.extend(devices.iter().map(|(_, device, _)| *device));
     let process = agent.spawn(&AgentCommand::new(words))?;
     let mut used = false;
     for line in BufReader::new(process.stdout).lines() {
@@ -153,7 +160,10 @@ fn start_use(agent: &Agent) -> Result<Option<AgentHandle>> {
 
 /// Boots the cell until its drivers are bound. Its Linux waits for an answer for 30 ms, and the processors of a
 /// simulated machine may stand still for longer.
-fn boot_used(boot: impl Fn() -> Result<LinuxCell>) -> Result<(LinuxCell, Agent, AgentHandle)> {
+fn boot_used(
+    devices: &[Used],
+    boot: impl Fn() -> Result<LinuxCell>,
+) -> Result<(LinuxCell, Agent, AgentHandle)> {
     for _ in 0..TRIES {
         let cell = boot()?;
         let agent = cell.agent(BOOT_TIMEOUT)?;
@@ -161,7 +171,7 @@ fn boot_used(boot: impl Fn() -> Result<LinuxCell>) -> Result<(LinuxCell, Agent, 
             "figure requests until the first program: {}",
             requests(&cell)?
         );
-        let used = start_use(&agent);
+        let used = start_use(&agent, devices);
         for line in cell.console().iter().filter(|line| line.contains("scmi")) {
             println!("cell {line}");
         }
@@ -174,34 +184,57 @@ fn boot_used(boot: impl Fn() -> Result<LinuxCell>) -> Result<(LinuxCell, Agent, 
     Err("the cell does not use its devices".into())
 }
 
+/// Waits for the driver of a device, and returns the device.
+fn driven(device: &str) -> Result<PathBuf> {
+    let path = Path::new("/sys/bus/platform/devices").join(device);
+    let begin = Instant::now();
+    while !path.join("driver").exists() && begin.elapsed() < DRIVER_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let driver = fs::read_link(path.join("driver")).unwrap_or_default();
+    let driver = driver.file_name().unwrap_or_default().to_string_lossy();
+    if driver.is_empty() {
+        return Err(format!("{device} has no driver").into());
+    }
+    report(true, &format!("{device}: driver {driver}"));
+    Ok(path)
+}
+
+/// Returns the ports of a device.
+fn ports(path: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(path.join("tty")).into_iter().flatten();
+    let names = names.flatten().map(|port| port.file_name());
+    names.map(|name| Path::new("/dev").join(name)).collect()
+}
+
 /// Uses devices until the standard input ends.
 fn use_devices(devices: &[&str]) -> Result<()> {
-    let mut ports = Vec::new();
+    let mut opened = Vec::new();
     for device in devices {
-        let path = Path::new("/sys/bus/platform/devices").join(device);
-        let begin = Instant::now();
-        while !path.join("driver").exists() && begin.elapsed() < DRIVER_TIMEOUT {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let driver = fs::read_link(path.join("driver")).unwrap_or_default();
-        let driver = driver.file_name().unwrap_or_default().to_string_lossy();
-        if driver.is_empty() {
-            return Err(format!("{device} has no driver").into());
-        }
-        report(true, &format!("{device}: driver {driver}"));
+        let path = driven(device)?;
         // A port is used while it is open; the others while they may not sleep.
         fs::write(path.join("power/control"), "on")?;
-        for port in fs::read_dir(path.join("tty"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let file = Path::new("/dev").join(port.file_name());
-            ports.push(OpenOptions::new().write(true).open(file)?);
+        for port in ports(&path) {
+            opened.push(OpenOptions::new().write(true).open(port)?);
         }
     }
     println!("used");
     std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Opens and closes a port, each of which needs requests, and writes to it.
+fn open_without_end(device: &str) -> Result<()> {
+    let ports = ports(&driven(device)?);
+    let port = ports.first().ok_or("the device has no port")?;
+    for number in 1_u64.. {
+        // With the rights of root the port opens without its clock, and cannot be used.
+        let opened = OpenOptions::new().write(true).open(port);
+        let result = opened.and_then(|mut port| port.write_all(b"."));
+        let result = result.map_or_else(|error| format!("fails: {error}"), |()| "works".to_owned());
+        println!("port {number} {result}");
+        std::thread::sleep(PAUSE);
+    }
     Ok(())
 }
 
@@ -217,7 +250,7 @@ fn linux(kernel: &str, meter: &str, modules: &[&str]) -> Result<()> {
     let before = all_enabled()?;
     println!("figure clocks before: {before:?}");
     report(before == [0; 3], "the root has turned the clocks off");
-    let (cell, agent, handle) = boot_used(|| boot(kernel, meter, modules))?;
+    let (cell, agent, handle) = boot_used(&DEVICES, || boot(kernel, meter, modules))?;
     let during = all_enabled()?;
     println!("figure clocks while the cell uses its devices: {during:?}");
     report(
@@ -233,7 +266,7 @@ fn linux(kernel: &str, meter: &str, modules: &[&str]) -> Result<()> {
     cell.stop()?;
     report(become_enabled(&before)?, "after a stop, the clocks are off");
     cell.destroy()?;
-    let (cell, agent, _handle) = boot_used(|| boot(kernel, meter, modules))?;
+    let (cell, agent, _handle) = boot_used(&DEVICES, || boot(kernel, meter, modules))?;
     report(all_enabled()? == during, "another cell uses them again");
     drop(agent);
     cell.destroy()?;
@@ -242,6 +275,31 @@ fn linux(kernel: &str, meter: &str, modules: &[&str]) -> Result<()> {
         "after its end, the clocks are off",
     );
     Ok(())
+}
+
+/// Panics while a cell uses two devices and opens the port of the third one. The reader of the machine's memory examines
+/// the cell and the registers of the clocks.
+fn crash(kernel: &str, meter: &str, modules: &[&str]) -> Result<()> {
+    let [port, used @ ..] = &DEVICES;
+    let (cell, agent, _handle) = boot_used(used, || boot(kernel, meter, modules))?;
+    let to_root = cell.regions().to_root;
+    println!(
+        "figure to the root: {:#x}+{:#x}",
+        to_root.start, to_root.bytes
+    );
+    let process = agent.spawn(&AgentCommand::new([GUEST_PROGRAM, "open", port.1]))?;
+    let mut lines = BufReader::new(process.stdout)
+        .lines()
+        .map_while(|line| line.ok());
+    let works = lines.find(|line| line.ends_with(" works"));
+    println!(
+        "figure before the panic: {}",
+        works.ok_or("the port does not work")?
+    );
+    std::thread::spawn(move || lines.for_each(drop));
+    std::io::stdin().read_line(&mut String::new())?;
+    fs::write("/proc/sysrq-trigger", "c")?;
+    Err("the root did not panic".into())
 }
 
 /// Starts the attack with one device's clocks, and returns its number.
@@ -397,7 +455,9 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match &words[..] {
         ["run", kernel, meter, image, modules @ ..] => run(kernel, meter, image, modules),
+        ["crash", kernel, meter, modules @ ..] => crash(kernel, meter, modules),
         ["use", devices @ ..] => use_devices(devices),
+        ["open", device] => open_without_end(device),
         _ => Err("see the top of scmi_agent.rs".into()),
     };
     match done {

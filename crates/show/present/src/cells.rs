@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cells of a machine under the hypervisor.
 
-use rampart_model::{AddressSpan, CellListEntry, CpuSet, FailureReport, Finding, MemoryReport};
+use rampart_model::{
+    AddressSpan, CellListEntry, CpuSet, FailureReport, Finding, MemoryReport, RefusedDma,
+};
 use serde::Serialize;
 
 use crate::element::{Column, ColumnKind, Element, Entry, ListItem, Pair, Row, Table, TableStyle};
@@ -124,7 +126,18 @@ fn resources(cell: &CellListEntry) -> Element {
         pairs.push(Pair::new("watchdog", limit));
     }
     pairs.push(Pair::new("starts", cell.starts.to_string()));
+    let refused = cell.refused_dma.iter().map(refused_dma);
+    pairs.extend(refused.map(|text| Pair::new("refused DMA", text)));
     Element::Pairs { pairs }
+}
+
+/// Returns one line about an access that the SMMU refused.
+#[must_use]
+pub fn refused_dma(refused: &RefusedDma) -> String {
+    format!(
+        "stream {:#x}, {} of address {}, event {} of the SMMU",
+        refused.stream, refused.access, refused.address, refused.event
+    )
 }
 
 fn failed(elements: &mut Vec<Element>, failure: &FailureReport) {

@@ -40,7 +40,7 @@ mod transfer_matrix;
 pub use active_plan::{BootFiles, applied, applied_step, boot_files, boot_files_written, released};
 pub use blocks::{blocking, blocktest, planned_blocks};
 pub use cell_description::cell_description;
-pub use cells::{CellMemory, CellResources, cell_exits, cell_list, cell_resources};
+pub use cells::{CellMemory, CellResources, cell_exits, cell_list, cell_resources, refused_dma};
 pub use changes::changes;
 pub use check::check;
 pub use detached::detached_cpus;

@@ -31,6 +31,8 @@ const PORT_CLEAR: u64 = PORT + 0x44;
 const TRANSMIT: u32 = 1 << 5;
 /// GPIODIR of the PL061 (Arm DDI 0190), of which the cell has two bits.
 const DIRECTION: u64 = 0x0903_0400;
+/// A function of the vendor of a board (Arm DEN 0028, 2.5), which QEMU's firmware does not have.
+const FIRMWARE_CALL: u64 = 0x8200_0010;
 /// Time from arming the timer to its interrupt, in ticks.
 const AHEAD: u64 = 2000;
 
@@ -134,6 +136,7 @@ fn accesses(empty: u64) {
     let interface = u64::from(u32::from(Hypercall::Interface));
     counted!("hypercall", empty, "hvc #0", inout("x0") interface, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
     counted!("doorbell", empty, "smc #0", inout("x0") u64::from(DOORBELL_BY_SMC), inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
+    counted!("firmware_call", empty, "smc #0", inout("x0") FIRMWARE_CALL, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
     // SGI 1 to this CPU, which has disabled it: it stays pending and is cleared.
     let target = 1_u64 << 24 | 1 << (own & 0xf);
     counted!("icc_sgi1r_write", empty, "msr s3_0_c12_c11_5, x0", inout("x0") target);

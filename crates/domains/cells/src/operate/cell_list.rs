@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rampart_hypervisor_core::interface::{
-    CellState, CellStatus, CpuPower, EXIT_SLOTS, Exit, FAILURE_SLOTS, Failure, Status, StopReason,
+    CellState, CellStatus, CpuPower, DMA_FAULT_SLOTS, EXIT_SLOTS, Exit, FAILURE_SLOTS, Failure,
+    Status, StopReason,
 };
-use rampart_model::{CpuReport, ExitCount, FailureReport};
+use rampart_model::{CpuReport, ExitCount, FailureReport, RefusedDma};
 
 fn load(value: &AtomicU64) -> u64 {
     value.load(Ordering::Relaxed)
@@ -137,4 +138,29 @@ pub(super) fn failure(status: &Status, number: u32) -> Option<FailureReport> {
     // If the record was overwritten meanwhile, it belongs to another failure.
     std::sync::atomic::fence(Ordering::Acquire);
     is_it().then_some(report)
+}
+
+/// Returns the latest accesses by DMA that the SMMU refused, oldest first, each with the number of the cell.
+pub(super) fn refused_dma(status: &Status) -> Vec<(u32, RefusedDma)> {
+    let all = load(&status.dma_faults);
+    let first = all.saturating_sub(DMA_FAULT_SLOTS as u64);
+    let read = |number: u64| {
+        let fault = &status.dma_fault[(number % DMA_FAULT_SLOTS as u64) as usize];
+        let is_it = || fault.sequence.load(Ordering::Acquire) == number + 1;
+        if !is_it() {
+            return None;
+        }
+        let is_read = fault.read.load(Ordering::Relaxed) != 0;
+        let refused = RefusedDma {
+            stream: fault.stream.load(Ordering::Relaxed),
+            access: if is_read { "read" } else { "write" }.to_owned(),
+            address: format!("{:#x}", load(&fault.address)),
+            event: format!("{:#x}", fault.event.load(Ordering::Relaxed)),
+        };
+        let cell = fault.cell.load(Ordering::Relaxed);
+        // As for a failure.
+        std::sync::atomic::fence(Ordering::Acquire);
+        is_it().then_some((cell, refused))
+    };
+    (first..all).filter_map(read).collect()
 }

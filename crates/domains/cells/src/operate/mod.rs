@@ -13,12 +13,12 @@ mod standby;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering;
 
 use rampart_host::{MachineRoot, read_detached_cpus};
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
-use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, Severity};
+use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, RefusedDma, Severity};
 use rampart_ring::directory::{self, DirectoryEntry};
 use rampart_rules::cells::CELL_MACHINE;
 
@@ -324,7 +324,7 @@ impl Operator {
     fn starts(&self, number: u32) -> Result<u64, OperateError> {
         let status = self.status()?;
         let cell = status.get().cells.get(number as usize);
-        Ok(cell.map_or(0, |cell| cell.starts.load(Relaxed)))
+        Ok(cell.map_or(0, |cell| cell.starts.load(Ordering::Relaxed)))
     }
 
     fn status(&self) -> Result<device::StatusPages, OperateError> {
@@ -354,6 +354,22 @@ impl Operator {
             .collect())
     }
 
+    /// Returns the number of accesses by DMA that the SMMU refused, and the latest one with the name of its cell, or
+    /// `None` if there was none. Without a name the device is the root's, or that of a cell that ended.
+    ///
+    /// # Errors
+    /// Returns an error while the hypervisor is not enabled.
+    pub fn refused_dma(&self) -> Result<Option<(u64, RefusedDma, Option<String>)>, OperateError> {
+        let status = self.status()?;
+        let count = status.get().dma_faults.load(Ordering::Relaxed);
+        let Some((_, latest)) = cell_list::refused_dma(status.get()).pop() else {
+            return Ok(None);
+        };
+        let has_it = |cell: &CellListEntry| cell.refused_dma.contains(&latest);
+        let name = self.list()?.into_iter().find(has_it).map(|cell| cell.name);
+        Ok(Some((count, latest, name)))
+    }
+
     /// Returns one cell.
     ///
     /// # Errors
@@ -374,7 +390,7 @@ fn reported(
     let configuration = &cell.configuration;
     let location = |mpidr: &u64| {
         let same =
-            |cpu: &rampart_hypervisor_core::interface::CpuStatus| cpu.mpidr.load(Relaxed) == *mpidr;
+            |cpu: &rampart_hypervisor_core::interface::CpuStatus| cpu.mpidr.load(Ordering::Relaxed) == *mpidr;
         status.cpus.iter().position(same)
     };
     let by_cpu = configuration
@@ -417,7 +433,7 @@ fn reported(
         },
         stop_reason: (reason != StopReason::None).then(|| stop_words(reason).to_owned()),
         cpus: cpus.map(|number| CpuId(*number)).collect(),
-        starts: shown.starts.load(Relaxed),
+        starts: shown.starts.load(Ordering::Relaxed),
         watchdog_milliseconds: configuration.watchdog_milliseconds,
         memory: memory.collect(),
         interrupts: configuration
@@ -427,6 +443,15 @@ fn reported(
             .collect(),
         by_cpu: by_cpu.collect(),
         failure: cell_list::failure(status, shown.condition().failure),
+        refused_dma: cell_list::refused_dma(status)
+            .into_iter()
+            // Not those of an earlier cell with this number and other devices.
+            .filter(|(number, refused)| {
+                let mut streams = configuration.streams.iter();
+                *number == cell.number && streams.any(|grant| grant.ids().contains(&refused.stream))
+            })
+            .map(|(_, refused)| refused)
+            .collect(),
     }
 }
 

@@ -43,6 +43,13 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
             operate::stop_words(restart.reason)
         ));
     }
+    if let Some((count, latest, cell)) = operator.refused_dma()? {
+        let owner = cell.map_or_else(|| "no cell".to_owned(), |name| format!("cell {name}"));
+        output::eprint(&format!(
+            "note: the SMMU has refused DMA ({count} times), the last time by a device of {owner}: {}",
+            rampart_present::refused_dma(&latest)
+        ));
+    }
     if arguments.json {
         output::print_json(&cells)?;
         return Ok(ExitCode::Success);
