@@ -140,27 +140,6 @@ give_back:
 	return error;
 }
 
-/* Copies the names before any CPU goes offline. */
-static int read_names(const struct rampart_create *request, struct rampart_member *member)
-{
-	if (!request->names_bytes)
-		return 0;
-	if (request->names_bytes > RAMPART_MAXIMUM_NAMES_BYTES) {
-		pr_err("%llu bytes of names, at most %u are accepted\n", request->names_bytes,
-		       RAMPART_MAXIMUM_NAMES_BYTES);
-		return -E2BIG;
-	}
-	member->names = memdup_user(u64_to_user_ptr(request->names), request->names_bytes);
-	if (IS_ERR(member->names)) {
-		int error = PTR_ERR(member->names);
-
-		member->names = NULL;
-		return error;
-	}
-	member->names_bytes = request->names_bytes;
-	return 0;
-}
-
 /* From here on the last reference frees it. The cell also works without sysfs. */
 static void add_member(struct rampart_member *member)
 {
@@ -222,12 +201,9 @@ int rampart_cell_create(struct rampart_create *request)
 		error = -ENOMEM;
 		goto free_blob;
 	}
-	error = read_names(request, member);
-	if (error)
-		goto free_member;
 	error = take_cpus(blob, &member->cpus);
 	if (error)
-		goto free_names;
+		goto free_member;
 	rampart_call(RAMPART_CALL_CELL_CREATE, virt_to_phys(blob), blob->bytes, &request->answer);
 	error = rampart_error(&request->answer);
 	if (error)
@@ -243,8 +219,6 @@ int rampart_cell_create(struct rampart_create *request)
 
 return_cpus:
 	return_cpus(&member->cpus);
-free_names:
-	kfree(member->names);
 free_member:
 	kfree(member);
 free_blob:

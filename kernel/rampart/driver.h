@@ -20,11 +20,8 @@ struct rampart_member {
 	u32 number;
 	/* Its CPUs, offline in Linux. */
 	struct cpumask cpus;
-	/* Its configuration, for its memory regions. */
+	/* Its configuration, for its memory regions, with the text of its creator. */
 	struct rampart_blob_header *blob;
-	/* The names given by its creator; opaque to the driver. */
-	void *names;
-	u64 names_bytes;
 	/* The root's end of a network with the cell; NULL for none. */
 	struct platform_device *network;
 };

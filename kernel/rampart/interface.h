@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		6
+#define RAMPART_REVISION		7
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL

@@ -46,16 +46,14 @@ struct rampart_enable {
 	struct rampart_answer answer;
 };
 
-/* Maximum size of the names in struct rampart_create. */
-#define RAMPART_MAXIMUM_NAMES_BYTES	4096
-
-/* Creates a cell; its CPUs go offline. answer.values[0] is its number. */
+/*
+ * Creates a cell; its CPUs go offline. answer.values[0] is its number. What follows the
+ * tables of the configuration is text that nothing reads here, and that the hypervisor
+ * keeps with them, see RAMPART_CONFIGURATION.
+ */
 struct rampart_create {
 	__u64 configuration;
 	__u64 configuration_bytes;
-	/* Opaque data that is kept with the cell, see RAMPART_CONFIGURATION. 0 bytes for none. */
-	__u64 names;			/* address */
-	__u64 names_bytes;		/* at most RAMPART_MAXIMUM_NAMES_BYTES */
 	struct rampart_answer answer;
 };
 
@@ -75,14 +73,12 @@ struct rampart_cell {
 	struct rampart_answer answer;
 };
 
-/* Reads the configuration of the root (RAMPART_ROOT) or of a cell. */
+/* Reads the configuration of the root (RAMPART_ROOT) or of a cell, as it was created. */
 struct rampart_configuration {
 	__u32 cell;
 	__u32 reserved;			/* 0 */
 	__u64 configuration;		/* address of a buffer */
 	__u64 configuration_bytes;	/* in: its size, out: size needed (ENOSPC) */
-	__u64 names;			/* the same for the names */
-	__u64 names_bytes;
 };
 
 /* Rings a doorbell of the root: index in the system's configuration. */

@@ -343,7 +343,6 @@ static void member_release(struct kobject *kobject)
 {
 	struct rampart_member *member = member_of(kobject);
 
-	kfree(member->names);
 	kfree(member->blob);
 	kfree(member);
 }

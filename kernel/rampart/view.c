@@ -172,13 +172,11 @@ int rampart_view_map(struct file *file, struct vm_area_struct *area)
 	return 0;
 }
 
-/* Copies the configuration and names of the root or a cell to user space. */
+/* Copies the configuration of the root or a cell to user space. */
 int rampart_view_configuration(struct rampart_configuration *request)
 {
 	const struct rampart_blob_header *blob = NULL;
-	const struct rampart_member *member = NULL;
 	u64 capacity = request->configuration_bytes;
-	u64 names_capacity = request->names_bytes;
 
 	lockdep_assert_held(&rampart.lock);
 	if (request->reserved)
@@ -187,19 +185,13 @@ int rampart_view_configuration(struct rampart_configuration *request)
 		return -ENODEV;
 	if (request->cell == RAMPART_ROOT)
 		blob = rampart.system;
-	else if (request->cell < RAMPART_MAXIMUM_CELLS)
-		member = rampart.members[request->cell];
-	if (member)
-		blob = member->blob;
+	else if (request->cell < RAMPART_MAXIMUM_CELLS && rampart.members[request->cell])
+		blob = rampart.members[request->cell]->blob;
 	if (!blob)
 		return -ENOENT;
 	request->configuration_bytes = blob->bytes;
-	request->names_bytes = member ? member->names_bytes : 0;
-	if (capacity < blob->bytes || names_capacity < request->names_bytes)
+	if (capacity < blob->bytes)
 		return -ENOSPC;
-	if (request->names_bytes &&
-	    copy_to_user(u64_to_user_ptr(request->names), member->names, member->names_bytes))
-		return -EFAULT;
 	return copy_to_user(u64_to_user_ptr(request->configuration), blob, blob->bytes) ?
 		-EFAULT : 0;
 }

@@ -80,6 +80,15 @@ pub fn archive() -> Vec<u8> {
     archive_with(&[], |_| ())
 }
 
+/// Returns the archive with the command `rampart`.
+///
+/// # Panics
+/// If a file is missing.
+#[must_use]
+pub fn archive_with_command() -> Vec<u8> {
+    archive_with(&["aarch64/rampart"], |_| ())
+}
+
 /// Returns the archive with further files of `bin/`, and with those that `add` creates.
 fn archive_with(more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
     let location = tempfile::tempdir().expect("a directory");
@@ -206,7 +215,7 @@ pub fn run_with_firmware(
 /// As for [`run_with_hypervisor`].
 #[must_use]
 pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    let archive = archive_with(&["aarch64/rampart"], |_| ());
+    let archive = archive_with_command();
     run(script, memory_mebibytes, limit, archive, &[])
 }
 

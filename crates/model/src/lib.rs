@@ -188,8 +188,8 @@ pub use plan::{
     CellWriter, ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement,
     GuestMemory, GuestPages, InterruptMatch, InterruptOwnership, KnobAction, KnobChoice,
     MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan, PlanFinding,
-    PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart, SmtPolicy,
-    ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
+    PlannedDomain, PlannedPolicy, PlannedStandby, Reboot, ResolvedDomain, ResolvedPlan, Restart,
+    SmtPolicy, ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
 };
 #[cfg(feature = "std")]
 pub use policy::{ParsePolicyError, SchedulingPolicy};

@@ -8,6 +8,9 @@
 //!
 //! If the system has streams, an [`Iommu`] precedes them. Only the image for an SMMU accepts streams.
 //!
+//! What follows the tables is text of the root, such as names of regions: the hypervisor keeps it with the configuration,
+//! and does not read it.
+//!
 //! All sizes are multiples of eight bytes, so all entries are aligned if the blob is. The checks are in
 //! [`crate::configuration`].
 
@@ -213,7 +216,7 @@ pub struct Doorbell {
 pub enum Refusal {
     /// The blob is shorter than the header, or than the header states.
     Truncated = 1,
-    /// The blob is longer than [`MAXIMUM_BLOB_BYTES`], or than its tables.
+    /// The blob is longer than [`MAXIMUM_BLOB_BYTES`], or than its header states.
     TooLong = 2,
     /// The magic number of another kind, or an unknown one.
     WrongMagic = 3,

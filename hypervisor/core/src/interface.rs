@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub use crate::dma::DmaFault;
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 6;
+pub const REVISION: u32 = 7;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.

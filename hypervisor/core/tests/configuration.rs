@@ -6,7 +6,7 @@ use crate::support::{
     Aligned, CLOCKS, DISTRIBUTOR, HYPERVISOR, MACHINE, MIB, bits, cell, device, press, ram, read,
     region, system,
 };
-use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::build::{Blob, append_text};
 use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell, check_system};
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{
@@ -226,6 +226,17 @@ fn refuses_incomplete_blobs_and_other_kinds() {
     let mut short = good.clone();
     short[std::mem::offset_of!(BlobHeader, bytes)] -= 8;
     assert_eq!(refusal_of(&short, Kind::Cell), Some(Refusal::TooLong));
+    // Text is no part of a table, up to the limit.
+    for bytes in [1, 8, MAXIMUM_BLOB_BYTES - good.len()] {
+        let mut named = good.clone();
+        append_text(&mut named, &vec![0xff; bytes]);
+        let named = Aligned::new(&named);
+        let read = Configuration::read(named.bytes(), Kind::Cell).expect("a configuration");
+        assert_eq!(read.bytes_before_text(), good.len());
+    }
+    let mut long = good.clone();
+    append_text(&mut long, &vec![0; MAXIMUM_BLOB_BYTES - good.len() + 1]);
+    assert_eq!(refusal_of(&long, Kind::Cell), Some(Refusal::TooLong));
     // A stream that the tables do not have.
     let mut streams = good;
     streams[std::mem::offset_of!(BlobHeader, stream_count)] = 1;
@@ -528,7 +539,9 @@ fn mutated_blobs_cause_no_panic_and_accepted_ones_are_valid() {
     coloured.memory[0].bytes = 4 * MIB;
     coloured.memory[0].colours = 0xf0f0;
     coloured.memory[1].colours = 0x3333_3333;
-    let good = [full.bytes(), system().bytes(), press().bytes(), coloured.bytes()];
+    let mut named = full.bytes();
+    append_text(&mut named, b"58000000 records\n");
+    let good = [full.bytes(), named, system().bytes(), press().bytes(), coloured.bytes()];
     let words: [u64; 12] = [
         0,
         1,

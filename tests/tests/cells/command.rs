@@ -87,9 +87,16 @@ memory = { size = "2MiB" }
 image = "/tmp/cells/rampart-cell-irq"
 cell = { argument = 1000 }
 
+[[standby]]
+name = "spare"
+kernel = "KERNEL"
+initramfs = "/tmp/cells/rampart-meter"
+memory = "128MiB"
+
 [host]
 default = "skip"
 PLAN
+sed -i "s|KERNEL|/boot/vmlinuz-$(uname -r)|" plan.toml
 run apply apply plan.toml
 run enter-cell run press -- true
 run up up --json
@@ -106,7 +113,8 @@ run up-orphan up
 run down-orphan down
 run list-down cell list
 run up-anew up
-run down down --json
+run down down press --json
+run standby-left cell list --json
 run release release
 run disabled cell list
 echo "online $(cat /sys/devices/system/cpu/online)"
@@ -259,10 +267,19 @@ fn planned(output: &ScriptOutput<'_>) {
     );
     let up = output.json("up");
     assert_eq!(up[0]["outcome"], "running", "{up:#}");
-    assert!(output.of("up-again", 0).contains("is up"));
+    assert_eq!(
+        (&up[1]["name"], &up[1]["outcome"]),
+        (&"spare".into(), &"kept".into())
+    );
+    let again = output.of("up-again", 0);
+    assert!(
+        again.contains("is up") && again.contains("is kept"),
+        "{again}"
+    );
     let list = output.json("up-list");
     assert_eq!(list[0]["name"], "press", "{list:#}");
     assert_eq!(list[0]["state"], "running", "{list:#}");
+    assert_eq!(list[1]["state"], "kept", "{list:#}");
     let status: Value = output.json("status");
     let offline = status["findings"].as_array().map(|findings| {
         let about = |finding: &&Value| finding["kind"] == "cpu-offline";
@@ -272,12 +289,29 @@ fn planned(output: &ScriptOutput<'_>) {
     output.refused("release-under-it", &["press", "rampart down"]);
     // Its supervisor is killed: the cell continues, and is found by its name.
     assert_eq!(output.json("list-orphan")[0]["state"], "running");
-    output.refused("up-orphan", &["rampart down"]);
-    assert!(output.of("down-orphan", 0).contains("destroyed"));
+    let orphan = output.of("up-orphan", 5);
+    assert!(
+        orphan.contains("rampart down") && orphan.contains("is kept"),
+        "{orphan}"
+    );
+    let down = output.of("down-orphan", 0);
+    assert!(
+        down.contains("destroyed") && down.contains("removed"),
+        "{down}"
+    );
     assert!(output.of("list-down", 0).contains("No cell exists"));
     output.assert_success("up-anew");
     assert_eq!(output.json("down")[0]["outcome"], "ended");
-    // The hypervisor that `up` started ends with the plan.
-    assert!(output.of("release", 0).contains("hypervisor"));
+    let left = output.json("standby-left");
+    assert_eq!(
+        (&left[0]["name"], &left[0]["state"]),
+        (&"spare".into(), &"kept".into())
+    );
+    // The standby and the hypervisor that `up` started end with the plan.
+    let released = output.of("release", 0);
+    assert!(
+        released.contains("standby spare") && released.contains("hypervisor"),
+        "{released}"
+    );
     output.refused("disabled", &["rampart cell enable"]);
 }

@@ -28,16 +28,17 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
     survives_for(60);
 }
 
-/// Boots a machine with this memory in MiB, which stays for `after_panic`, and with changed options, and runs a script in it until it prints the
-/// figure `last`. Returns the lines that it has printed, and the handle of the script, which kills it when dropped.
+/// Boots this machine with this memory in MiB, which stays for `after_panic`, and with changed options, and runs a script in
+/// it, with the archive on its standard input, until it prints the figure `last`. Returns the lines that it has printed, and the handle of the script, which kills it when dropped.
 pub(crate) fn run_until(
-    script: &str,
+    machine: &str,
+    (script, archive): (&str, &[u8]),
     last: &str,
     mebibytes: u64,
     after_panic: Duration,
     change: fn(&mut SimOptions),
 ) -> (Sim, AgentHandle, Vec<String>) {
-    let architecture = Architecture::named("aarch64").expect("known");
+    let architecture = Architecture::named(machine).expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
     let meter = directory().join("aarch64/rampart-meter");
     let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
@@ -48,7 +49,7 @@ pub(crate) fn run_until(
     let machine = Sim::boot(image, &options).expect("a machine");
     let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
     let mut program = machine.agent().spawn(&command).expect("started");
-    program.stdin.write_all(&archive()).expect("copied");
+    program.stdin.write_all(archive).expect("copied");
     drop(program.stdin);
     let last = format!("figure {last}");
     let mut written = Vec::new();
@@ -75,7 +76,8 @@ impl CrashedRoot {
     /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
     /// `last`, and then makes the root panic.
     pub(crate) fn run(script: &str, last: &str) -> Self {
-        let (machine, _script, written) = run_until(script, last, 1280, LIMIT, |_| ());
+        let (machine, _script, written) =
+            run_until("aarch64", (script, &archive()), last, 1280, LIMIT, |_| ());
         let mut crashed = Self {
             machine,
             written,

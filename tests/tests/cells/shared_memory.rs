@@ -107,6 +107,15 @@ initramfs = "/tmp/cells/initramfs.cpio"
 devices = ["pl031@9010000"]
 cell = { cache-percent = 50, shared = [{ name = "records", size = "64KiB" }] }
 
+[[domain]]
+name = "hung"
+kind = "cell"
+cpus = "2"
+memory = { size = "128MiB" }
+image = "/boot/vmlinuz-$(uname -r)"
+initramfs = "/tmp/cells/initramfs.cpio"
+cell = { arguments = "mem=1M", starts-within = "5s" }
+
 [host]
 default = "skip"
 PLAN
@@ -118,6 +127,10 @@ for wait in $(seq 600); do
 done
 ./rampart cell console guest --follow >followed 2>&1 &
 follower=$!
+for wait in $(seq 300); do grep -q 'did not start' /tmp/state/domains/hung.json && break; sleep 0.2; done
+grep -h 'did not start' /tmp/state/domains/hung.json | sed 's/^/hung record /'
+sed 's/^/hung log /' /tmp/state/domains/hung.log
+run hung-down down hung
 run guest cell list --json
 run guest-stats cell stats guest --json
 sleep 1
@@ -247,6 +260,17 @@ fn planned(output: &ScriptOutput<'_>, text: &str) {
     assert_eq!(output.json("down")[0]["outcome"], "ended");
     // The process that follows its console ends without being killed.
     assert!(text.contains("\nfollow is 0\n"), "{text}");
+    // A kernel that hangs before its console: the log is read from its memory.
+    let record = text.lines().find(|line| line.starts_with("hung record"));
+    let record = record.unwrap_or_else(|| panic!("no record of the cell that hangs: {text}"));
+    assert!(
+        record.contains("the last line of its kernel log: ["),
+        "{record}"
+    );
+    let memory =
+        |line: &str| line.starts_with("hung log") && line.contains("Memory limited to 1MB");
+    assert!(text.lines().any(memory), "{text}");
+    output.assert_success("hung-down");
     for wanted in [
         "Run /init as init process",
         "rtc-pl031 9010000.pl031: registered as rtc0",

@@ -5,12 +5,14 @@
 use std::time::{Duration, Instant};
 
 use rampart_bench::sim::SimOptions;
+use rampart_tests::hypervisor::archive_with_command;
 use rampart_tests::programs::beside_others;
 use serde_json::json;
 
 use crate::crash::run_until;
 
-const KEEP: &str = "cp modules/$(uname -r)/rampart.ko . && \
+const KEEP: &str = "cp modules/$(uname -r)/rampart*.ko . && \
+    (grep -q ^rampart_net /proc/modules || insmod rampart-net.ko) && \
     exec ./cells_agent keep . /boot/vmlinuz-$(uname -r) rampart-meter";
 /// The page of the cell that the second root creates (`NEW` there), and its count of interrupts.
 const PAGE: u64 = 0x7120_0000;
@@ -19,7 +21,7 @@ const INTERRUPTS: usize = 1;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The checks of the second root, which it prints to its console.
-const WANTED: [&str; 15] = [
+const WANTED: [&str; 20] = [
     "the root was started again once",
     "the cells run on, and the standby is gone",
     "failures are on record",
@@ -31,6 +33,11 @@ const WANTED: [&str; 15] = [
     "the log of the last kernel is in its memory",
     "the Linux cell runs for longer than the root",
     "the Linux cell has no exits for interrupts",
+    "a region has its name",
+    "and is written by it",
+    "the Linux cell has a console",
+    "the networks continue",
+    "a frame of the new root returns",
     "the root has its own CPUs",
     "the memory of the destroyed cell is wiped",
     "a new cell: no exit for an interrupt",
@@ -39,27 +46,51 @@ const WANTED: [&str; 15] = [
 
 #[test]
 fn a_root_that_panics_is_started_again_and_cells_run_on() {
-    is_started_again(KEEP, |_| ());
+    is_started_again("aarch64", KEEP, |_| ());
 }
 
 #[test]
 #[ignore = "the same on another machine; make test-long runs it"]
 fn a_root_with_a_gicv2_is_started_again_and_cells_run_on() {
     let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
-    is_started_again(&script, |options| options.gicv2 = true);
+    is_started_again("aarch64", &script, |options| options.gicv2 = true);
 }
 
 #[test]
 #[ignore = "the same on another machine; make test-long runs it"]
 fn a_root_with_two_security_states_is_started_again_and_cells_run_on() {
     let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
-    is_started_again(&script, |options| options.two_security_states = true);
+    is_started_again("aarch64", &script, |options| {
+        options.two_security_states = true;
+    });
 }
 
-fn is_started_again(script: &str, change: fn(&mut SimOptions)) {
+#[test]
+#[ignore = "the same on another machine; make test-long runs it"]
+fn a_root_behind_an_smmu_is_started_again_and_cells_run_on() {
+    let modules = "export DISK_MODULES=$(for driver in virtio_pci virtio_blk; do \
+        modprobe --show-depends $driver | awk '$1 == \"insmod\" { print $2 }'; \
+        done | awk '!seen[$0]++'); ";
+    let text = is_started_again("aarch64-smmu", &[modules, KEEP].concat(), |_| ());
+    let wanted = "the disk of the root behind the SMMU is read";
+    assert!(
+        text.contains(&format!("ok  {wanted}")),
+        "no {wanted:?}: {text}"
+    );
+}
+
+/// Returns what the second root has printed.
+fn is_started_again(on: &str, script: &str, change: fn(&mut SimOptions)) -> String {
     let _machine = beside_others();
     let limit = Duration::from_secs(3600);
-    let (machine, _script, written) = run_until(script, "standby", 1536, limit, change);
+    let (machine, _script, written) = run_until(
+        on,
+        (script, &archive_with_command()),
+        "standby",
+        1536,
+        limit,
+        change,
+    );
     let first = written.join("\n");
     assert!(
         !first.contains("FAILED") && first.contains("figure standby"),
@@ -118,4 +149,5 @@ fn is_started_again(script: &str, change: fn(&mut SimOptions)) {
         "{}",
         console()
     );
+    text
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::Duration;
 
+use rampart_hypervisor_core::configuration::build::append_text;
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Platform, Refusal};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT, STATUS_BYTES, Status};
@@ -84,8 +85,6 @@ struct Enable {
 struct Create {
     configuration: u64,
     configuration_bytes: u64,
-    names: u64,
-    names_bytes: u64,
     answer: Answer,
 }
 
@@ -138,8 +137,6 @@ struct GivenConfiguration {
     reserved: u32,
     configuration: u64,
     configuration_bytes: u64,
-    names: u64,
-    names_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -153,9 +150,6 @@ struct Network {
     address: [u8; 6],
     reserved: [u8; 6],
 }
-
-/// `RAMPART_MAXIMUM_NAMES_BYTES`.
-const MAXIMUM_NAMES_BYTES: usize = 4096;
 
 /// `struct rampart_state`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -306,8 +300,8 @@ impl Device {
     /// of its clocks.
     ///
     /// # Errors
-    /// As [`Self::create`]; E2BIG for more than 4 KiB of names. If the root's end cannot be created, the cell is
-    /// destroyed again.
+    /// As [`Self::create`]; EINVAL if configuration and names are longer than [`MAXIMUM_BLOB_BYTES`]. If the root's end
+    /// cannot be created, the cell is destroyed again.
     pub fn create_named(
         &self,
         configuration: &[u8],
@@ -317,12 +311,14 @@ impl Device {
         let name = Configuration::read(configuration, Kind::Cell)
             .map_or_else(|_| String::new(), |read| read.name().to_owned());
         let service = names.service.as_ref();
-        let names = names.bytes();
+        let mut configuration = configuration.to_vec();
+        let text = names.bytes();
+        if !text.is_empty() {
+            append_text(&mut configuration, &text);
+        }
         let mut request = Create {
             configuration: configuration.as_ptr() as u64,
             configuration_bytes: configuration.len() as u64,
-            names: names.as_ptr() as u64,
-            names_bytes: names.len() as u64,
             answer: Answer::default(),
         };
         let answer = self.call("create", CREATE, &mut request, |request| request.answer)?;
@@ -371,7 +367,10 @@ impl Device {
     }
 
     /// Creates the root's end of a network with a cell.
-    fn network(&self, cell: u32, name: &str, link: &NetworkLink) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// Returns an error if the cell has no such sections. EEXIST if the end exists.
+    pub fn network(&self, cell: u32, name: &str, link: &NetworkLink) -> Result<(), DeviceError> {
         let mut request = Network {
             cell,
             doorbell: link.root_doorbell,
@@ -472,7 +471,7 @@ impl Device {
         Ok(state)
     }
 
-    /// Returns the configuration that a cell was created with, or for
+    /// Returns the configuration and the names that a cell was created with, or for
     /// [`rampart_hypervisor_core::interface::ROOT`] the system's configuration, as bytes aligned
     /// for [`rampart_hypervisor_core::configuration::Configuration::read`].
     ///
@@ -480,25 +479,17 @@ impl Device {
     /// ENODEV while the hypervisor is not enabled, ENOENT if there is no such cell.
     pub fn configuration(&self, cell: u32) -> Result<GivenBlob, DeviceError> {
         let mut words = vec![0_u64; MAXIMUM_BLOB_BYTES / 8];
-        let mut names = vec![0; MAXIMUM_NAMES_BYTES];
         let mut request = GivenConfiguration {
             cell,
             reserved: 0,
             configuration: words.as_mut_ptr() as u64,
             configuration_bytes: MAXIMUM_BLOB_BYTES as u64,
-            names: names.as_mut_ptr() as u64,
-            names_bytes: names.len() as u64,
         };
         self.call("configuration", CONFIGURATION, &mut request, |_| {
             Answer::default()
         })?;
         let bytes = request.configuration_bytes.min(MAXIMUM_BLOB_BYTES as u64) as usize;
-        names.truncate(request.names_bytes as usize);
-        Ok(GivenBlob {
-            words,
-            bytes,
-            names: RegionNames::parse(&names),
-        })
+        Ok(GivenBlob { words, bytes })
     }
 
     /// Maps memory that a cell shares with the root (`SHARED` and `ROOT_READ` in its configuration;
@@ -565,7 +556,6 @@ pub struct GivenBlob {
     /// Whole words, because the entries of a configuration must be aligned.
     words: Vec<u64>,
     bytes: usize,
-    names: RegionNames,
 }
 
 impl GivenBlob {
@@ -575,10 +565,12 @@ impl GivenBlob {
         &self.words.as_bytes()[..self.bytes]
     }
 
-    /// Returns the names of the shared regions.
+    /// Returns the text of the program that created the cell: that of [`RegionNames`].
     #[must_use]
-    pub const fn names(&self) -> &RegionNames {
-        &self.names
+    pub fn text(&self, read: &Configuration<'_>) -> &[u8] {
+        self.bytes()
+            .get(read.bytes_before_text()..)
+            .unwrap_or_default()
     }
 
     /// Parses the configuration.

@@ -5,10 +5,14 @@
 
 use std::fmt::Write as _;
 
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{MemoryFlags, NAME_BYTES};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{ByteSize, CellNetwork};
 use rampart_ring::network::{HEADER_WORDS, MOST_SLOTS, SLOT_WORDS};
 use sha2::{Digest as _, Sha256};
+
+use crate::names::{is_bell, shared};
 
 /// The name of the root as the peer of a link.
 pub const ROOT_PEER: &str = CellNetwork::ROOT;
@@ -65,6 +69,12 @@ pub const fn section_bytes(bytes: u64) -> u64 {
     bytes + HEADER_WORDS as u64 * 8
 }
 
+/// Returns whether a text can be the name of a cell, or [`ROOT_PEER`].
+fn is_cell_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= NAME_BYTES && name.chars().all(allowed)
+}
+
 /// Returns the MAC address of an end of a link: locally administered (IEEE 802, 8.4), and the same whenever the
 /// names are.
 #[must_use]
@@ -77,7 +87,7 @@ pub fn mac_address(end: &str, peer: &str) -> [u8; 6] {
 }
 
 impl NetworkLink {
-    /// Writes the link as a line, in the driver's format of names.
+    /// Writes the link as a line of the cell's text.
     pub(crate) fn write(&self, text: &mut String) {
         let Self {
             peer,
@@ -96,8 +106,8 @@ impl NetworkLink {
         );
     }
 
-    /// Reads a line; returns `None` if it does not describe a link.
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    /// Reads a line; returns `None` if it does not describe a link of the cell.
+    pub(crate) fn read(line: &str, configuration: &Blob) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [
             LINE,
@@ -114,7 +124,7 @@ impl NetworkLink {
             return None;
         };
         let address = |text| u64::from_str_radix(text, 16).ok();
-        Some(Self {
+        let link = Self {
             peer: peer.to_owned(),
             own: address(own)?,
             other: address(other)?,
@@ -123,7 +133,19 @@ impl NetworkLink {
             peer_bell: peer_bell.parse().ok()?,
             root_doorbell: root_doorbell.parse().ok()?,
             cached: cached == "1",
-        })
+        };
+        let section = |physical, writes| {
+            shared(configuration, physical).is_some_and(|region| {
+                region.bytes == link.bytes && region.flags().contains(MemoryFlags::WRITE) == writes
+            })
+        };
+        let mut doorbells = configuration.doorbells.iter();
+        let fits = is_cell_name(&link.peer)
+            && section(link.own, true)
+            && section(link.other, false)
+            && is_bell(configuration, link.own_bell)
+            && doorbells.any(|doorbell| doorbell.interrupt == link.peer_bell);
+        fits.then_some(link)
     }
 }
 

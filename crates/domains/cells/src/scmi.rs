@@ -4,6 +4,11 @@
 
 use std::fmt::Write as _;
 
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::MemoryFlags;
+
+use crate::names::{is_bell, shared};
+
 /// The first word of the line that describes the service among the names of a cell.
 const LINE: &str = "scmi";
 /// Resources of a kind that a cell can have (`kernel/rampart/scmi.h`).
@@ -59,8 +64,7 @@ pub struct Service {
     pub bell: u32,
     /// The index of `bell` among the root's doorbells.
     pub root_doorbell: u32,
-    /// The resources; those of each kind have the numbers from 0 on, in this order. Not among the names that the
-    /// driver keeps.
+    /// The resources; those of each kind have the numbers from 0 on, in this order. Not in the cell's text.
     pub resources: Vec<Resource>,
 }
 
@@ -73,7 +77,7 @@ impl Service {
         Some(found as u32)
     }
 
-    /// Writes the service as a line, in the driver's format of names.
+    /// Writes the service as a line of the cell's text.
     pub(crate) fn write(&self, text: &mut String) {
         let Self {
             page,
@@ -84,17 +88,22 @@ impl Service {
         let _ = writeln!(text, "{LINE} {page:x} {bell} {root_doorbell}");
     }
 
-    /// Reads a line, without the resources; returns `None` if it does not describe a service.
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    /// Reads a line, without the resources; returns `None` if it does not describe a service of the cell.
+    pub(crate) fn read(line: &str, configuration: &Blob) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [LINE, page, bell, root_doorbell] = words[..] else {
             return None;
         };
-        Some(Self {
+        let service = Self {
             page: u64::from_str_radix(page, 16).ok()?,
             bell: bell.parse().ok()?,
             root_doorbell: root_doorbell.parse().ok()?,
             resources: Vec::new(),
-        })
+        };
+        let both = MemoryFlags::WRITE | MemoryFlags::ROOT_WRITE;
+        let fits = is_bell(configuration, service.bell)
+            && shared(configuration, service.page)
+                .is_some_and(|region| region.flags().contains(both));
+        fits.then_some(service)
     }
 }

@@ -175,6 +175,15 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
         );
     }
     let linux = is_linux(domain);
+    if let Some(limit) = options.starts_within
+        && (limit.0 == 0 || !linux)
+    {
+        return fault(
+            "cell",
+            "`starts-within` is a time for a Linux",
+            "write for example starts-within = \"60s\", or remove it",
+        );
+    }
     if !linux && domain.initramfs.is_some() {
         return fault(
             "initramfs",

@@ -76,6 +76,10 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
         fault.entry = Some(index);
         return Some(fault);
     }
+    if let Some((index, mut fault)) = crate::standby::fault(plan, known) {
+        fault.entry = Some(index);
+        return Some(fault);
+    }
     if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
         let (what, fix) = rampart_rules::allowed(name, choice).err()?;
         Some(Fault::of("host", what, fix).field(name.clone()))

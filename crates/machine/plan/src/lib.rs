@@ -22,6 +22,7 @@ mod propose;
 mod resolve;
 mod select;
 mod shares;
+mod standby;
 mod write;
 
 pub use cell::is_linux;

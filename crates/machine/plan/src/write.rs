@@ -32,6 +32,9 @@ pub(crate) fn write_with(plan: &Plan, comments: &BTreeMap<String, Vec<String>>) 
         }
         fields(&mut text, "[[domain]]", domain);
     }
+    for standby in &plan.standbys {
+        section(&mut text, "[[standby]]", standby);
+    }
     if !plan.host.is_empty() {
         section(&mut text, "[host]", &plan.host);
     }

@@ -453,3 +453,71 @@ fn a_cell_names_a_pci_function_by_its_whole_address() {
         assert!(error.contains("\"0000:00:04.0\""), "{error}");
     }
 }
+
+#[test]
+fn a_standby_needs_a_cell() {
+    let cell = "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = \"1\"\nmemory = { size = \"2MiB\" }\nimage = \"/press.bin\"\n";
+    let standby = |name: &str, more: &str| {
+        format!("[[standby]]\nname = \"{name}\"\nkernel = \"/k\"\ninitramfs = \"/i\"\n{more}")
+    };
+    let good = [
+        cell,
+        &standby("spare", ""),
+        &standby("other", "memory = \"1GiB\"\narguments = \"panic=1\"\n"),
+    ]
+    .concat();
+    let plan = parse(&good, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.standbys[0].memory.0, 256 << 20, "the default");
+    assert_eq!(plan.standbys[1].arguments.as_deref(), Some("panic=1"));
+    assert_eq!(parse(&rampart_plan::write(&plan), "written"), Ok(plan));
+    let long = "a".repeat(33);
+    for (text, line, wanted) in [
+        (standby("spare", ""), 2, "no cell"),
+        ([cell, &standby("press", "")].concat(), 8, "used twice"),
+        (
+            [cell, &standby("a", ""), &standby("a", "")].concat(),
+            12,
+            "used twice",
+        ),
+        ([cell, &standby("root", "")].concat(), 8, "not `root`"),
+        ([cell, &standby(&long, "")].concat(), 8, "at most 32"),
+        ([cell, &standby("a/b", "")].concat(), 8, "not a valid name"),
+        (
+            [cell, &standby("a", "memory = \"0B\"\n")].concat(),
+            11,
+            "the size is 0",
+        ),
+        (
+            [cell, &standby("a", "").replace("\"/i\"", "\"\"")].concat(),
+            10,
+            "the path is empty",
+        ),
+        (
+            [cell, &standby("a", "cpus = \"1\"\n")].concat(),
+            11,
+            "unknown field `cpus`",
+        ),
+    ] {
+        let error = parse(&text, "plan.toml").expect_err(wanted).to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
+        assert!(
+            error.contains(&format!("plan.toml:{line}:")),
+            "{line}: {error}"
+        );
+    }
+}
+
+#[test]
+fn only_a_linux_has_a_time_until_its_console() {
+    let cell = |initramfs: &str, time: &str| {
+        let text = format!(
+            "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = \"1\"\nmemory = {{ size = \"2MiB\" }}\nimage = \"/press.bin\"\n{initramfs}cell = {{ starts-within = \"{time}\" }}\n"
+        );
+        parse(&text, "plan.toml")
+    };
+    assert!(cell("initramfs = \"/i\"\n", "60s").is_ok());
+    for (initramfs, time) in [("", "60s"), ("initramfs = \"/i\"\n", "0s")] {
+        let error = cell(initramfs, time).expect_err(time).to_string();
+        assert!(error.contains("starts-within"), "{error}");
+    }
+}

@@ -3,6 +3,7 @@
 //!
 //! - `plan_file`, `shield`, `release`: read, apply and release the plan of a machine.
 //! - `active_plan`: the active plan, and the destinations of programs.
+//! - `standby`: the kernels that are kept to start the root again.
 //! - `restart`, `thread_rules`: when a program is restarted, and which CPUs and policy a thread gets
 //!   by its name; pure.
 //! - `program_placement`: moves processes into a domain of the active plan.
@@ -25,6 +26,7 @@ mod record;
 mod release;
 mod restart;
 mod shield;
+mod standby;
 mod supervisor;
 mod thread_rules;
 
@@ -37,4 +39,5 @@ pub use record::{Liveness, liveness, supervised, supervised_all};
 pub use release::release;
 pub use restart::{Decision, RunEnd, decide};
 pub use shield::{SHIELD_DOMAIN, ShieldError, shield, unshield};
+pub use standby::{StandbyOutcome, keep_standby, remove_standby};
 pub use supervisor::{END_LIMIT, supervise};

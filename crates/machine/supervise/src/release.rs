@@ -5,8 +5,11 @@ use rampart_host::StateDirectory;
 use rampart_model::{Finding, ReleaseReport, Restored, Severity};
 
 use crate::SuperviseError;
+use crate::active_plan::LoadedPlan;
 use crate::program::cell::release_hypervisor;
 use crate::record::{liveness, supervised_all};
+use crate::standby::remove_standby;
+use crate::supervisor::failure;
 
 /// Restores every value of the machine that the active plan or a killed run changed, and removes
 /// the containers, guests and cells of killed runs.
@@ -16,6 +19,7 @@ use crate::record::{liveness, supervised_all};
 /// isolation; [`SuperviseError::Host`] if another process has shielded the machine.
 pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> {
     refuse_while_programs_run(state)?;
+    let standbys = remove_standbys(state);
     // Containers first: a control group can only be removed once it is empty.
     let containers = rampart_domain::release_containers(state);
     let mut report = rampart_host::release(state)?;
@@ -33,6 +37,16 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> 
         });
         report.restored.splice(0..0, removed);
         report.left.extend(left);
+    }
+    for (name, removed) in standbys {
+        match removed {
+            Ok(true) => report.restored.push(Restored {
+                location: format!("standby {name}"),
+                what: "removed".to_owned(),
+            }),
+            Ok(false) => {}
+            Err(error) => report.left.push(error),
+        }
     }
     match release_hypervisor(state) {
         Ok(true) => report.restored.push(Restored {
@@ -52,6 +66,22 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> 
         report.journals.extend(part.journals);
     }
     Ok(report)
+}
+
+/// Removes the kernels that are kept for the root by the active plan, which is still known.
+fn remove_standbys(state: &StateDirectory) -> Vec<(String, Result<bool, Finding>)> {
+    // A plan that is applied only in part has kept none.
+    let Ok(Some(active)) = LoadedPlan::load(state) else {
+        return Vec::new();
+    };
+    let names = active.planned.standbys.into_iter().map(|one| one.name);
+    names
+        .map(|name| {
+            let removed = remove_standby(&name);
+            let removed = removed.map_err(|error| failure(&name, &error));
+            (name, removed)
+        })
+        .collect()
 }
 
 fn refuse_while_programs_run(state: &StateDirectory) -> Result<(), SuperviseError> {

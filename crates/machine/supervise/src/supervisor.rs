@@ -321,7 +321,7 @@ impl Watch<'_> {
     }
 }
 
-fn failure(name: &str, error: &SuperviseError) -> Finding {
+pub(crate) fn failure(name: &str, error: &SuperviseError) -> Finding {
     match error {
         SuperviseError::Missing(finding) | SuperviseError::Usage(finding) => finding.clone(),
         other => Finding::new(Severity::Error, format!("domain {name}"), other.to_string()),

@@ -54,6 +54,15 @@ pub struct CellOptions {
     )]
     #[schemars(with = "Option<time_text::TimeText>")]
     pub watchdog: Option<Nanos>,
+    /// Time within which the first program of its Linux has to write a console. Else the cell is stopped and has failed,
+    /// with its kernel log in the domain's log. By default there is no limit.
+    #[serde(
+        default,
+        with = "time_text::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<time_text::TimeText>")]
+    pub starts_within: Option<Nanos>,
 }
 
 /// A network between a cell and the root, or between two cells, both of which have it.

@@ -13,6 +13,7 @@ mod policy;
 mod resolved;
 mod selector;
 mod size;
+mod standby;
 mod time_text;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ pub use resolved::{
 };
 pub use selector::{CpuRequest, CpuSelector};
 pub use size::{ByteSize, ParseByteSizeError};
+pub use standby::PlannedStandby;
 
 /// Version of the plan's schema, in its field `schema`.
 pub const PLAN_SCHEMA_VERSION: u32 = 1;
@@ -49,6 +51,9 @@ pub struct Plan {
     /// The domains, in the order in which they choose their CPUs.
     #[serde(default, rename = "domain", skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<PlannedDomain>,
+    /// Kernels that are kept to start the root of cells again, in the order in which they are used.
+    #[serde(default, rename = "standby", skip_serializing_if = "Vec::is_empty")]
+    pub standbys: Vec<PlannedStandby>,
     /// The choice for each setting of the machine, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host: BTreeMap<String, KnobChoice>,
@@ -71,6 +76,7 @@ impl Default for Plan {
             schema: PLAN_SCHEMA_VERSION,
             machine: MachineSection::default(),
             domains: Vec::new(),
+            standbys: Vec::new(),
             host: BTreeMap::new(),
             boot: BootSection::default(),
             waivers: Vec::new(),

@@ -8,8 +8,8 @@ use rampart_host::StateDirectory;
 use rampart_model::{ExitCode, Nanos, SupervisedDomain, SupervisedState};
 use rampart_present::{ProgramOutcome, last_exit, supervised};
 use rampart_supervise::{
-    DownOutcome, Launcher, LoadedPlan, SuperviseError, UpOutcome, down, supervise, supervised_all,
-    up,
+    DownOutcome, Launcher, LoadedPlan, StandbyOutcome, SuperviseError, UpOutcome, down,
+    keep_standby, remove_standby, supervise, supervised_all, up,
 };
 
 use super::VERSION;
@@ -114,6 +114,25 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
             result => outcomes.push(up_outcome(name, result)),
         }
     }
+    if !named {
+        // After the cells, whose devices they leave alone.
+        let created = |one: &ProgramOutcome| one.domain.is_some() && one.outcome != "is-up";
+        let renewed = outcomes.iter().any(created);
+        for standby in &plan.planned.standbys {
+            let (outcome, text, failed) = match keep_standby(&state, standby, renewed) {
+                Ok(StandbyOutcome::Kept(memory)) => ("kept", format!("memory {memory}"), false),
+                Ok(StandbyOutcome::Already) => ("is-kept", String::new(), false),
+                Err(error) => ("failed", error.to_string(), true),
+            };
+            outcomes.push(ProgramOutcome {
+                name: standby.name.clone(),
+                outcome,
+                text,
+                failed,
+                domain: None,
+            });
+        }
+    }
     if outcomes.is_empty() {
         output::eprint(
             "note: no domain of the plan has a program; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
@@ -208,6 +227,22 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
             failed,
             domain: None,
         });
+    }
+    if !named && let Ok(Some(plan)) = LoadedPlan::load(&state) {
+        for standby in plan.planned.standbys {
+            let (outcome, text, failed) = match remove_standby(&standby.name) {
+                Ok(true) => ("removed", String::new(), false),
+                Ok(false) => continue,
+                Err(error) => ("failed", error.to_string(), true),
+            };
+            outcomes.push(ProgramOutcome {
+                name: standby.name,
+                outcome,
+                text,
+                failed,
+                domain: None,
+            });
+        }
     }
     if outcomes.is_empty() {
         output::eprint("No program is up.");

@@ -10,9 +10,10 @@ use crate::plan_picture::item;
 /// The outcome of `up` or `down` for the program of a domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramOutcome {
-    /// Name of the domain.
+    /// Name of the domain or standby.
     pub name: String,
-    /// `running`, `is-up`, `ended`, `is-started-again`, `was-down` or `failed`.
+    /// `running`, `is-up`, `ended`, `is-started-again`, `was-down` or `failed`; of a standby `kept`, `is-kept`, `removed`
+    /// or `failed`.
     pub outcome: &'static str,
     /// Details of the outcome.
     pub text: String,

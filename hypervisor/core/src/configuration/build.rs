@@ -2,6 +2,7 @@
 //! For programs of the root and tests, with the standard library: writes configurations, reads their
 //! names, and computes the layout of the hypervisor's memory.
 
+use core::mem::offset_of;
 use std::vec::Vec;
 
 use zerocopy::{FromZeros, IntoBytes};
@@ -12,6 +13,16 @@ use crate::format::{
     RegisterGrant, SYSTEM_MAGIC, SmcGrant, StreamGrant,
 };
 use crate::interface::{Header, PAGE_BYTES, REVISION};
+
+/// Appends text of the root's programs to a blob. The hypervisor keeps it with the configuration.
+pub fn append_text(blob: &mut Vec<u8>, text: &[u8]) {
+    blob.extend_from_slice(text);
+    let bytes = blob.len() as u32;
+    let at = offset_of!(BlobHeader, bytes);
+    if let Some(field) = blob.get_mut(at..at + size_of_val(&bytes)) {
+        field.copy_from_slice(&bytes.to_le_bytes());
+    }
+}
 
 /// A configuration to write.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +106,21 @@ impl Blob {
 }
 
 impl<'a> Configuration<'a> {
+    /// Returns the size of header and tables: the text of the root's programs follows.
+    pub fn bytes_before_text(&self) -> usize {
+        let before = size_of::<BlobHeader>()
+            + self.platform.map_or(0, size_of_val)
+            + size_of_val(self.cpus)
+            + size_of_val(self.memory)
+            + size_of_val(self.interrupts)
+            + size_of_val(self.registers)
+            + size_of_val(self.smcs)
+            + size_of_val(self.doorbells);
+        #[cfg(feature = "smmu")]
+        let before = before + self.iommu.map_or(0, size_of_val) + size_of_val(self.streams);
+        before
+    }
+
     /// Returns the name without its padding.
     pub fn name(&self) -> &'a str {
         let end = self.header.name.iter().position(|byte| *byte == 0);

@@ -116,7 +116,6 @@ impl<'a> Configuration<'a> {
             #[cfg(feature = "smmu")]
             streams: table(&mut rest, header.stream_count, crate::format::MAXIMUM_STREAMS)?,
         };
-        ensure(rest.is_empty(), Refused::of(Refusal::TooLong))?;
         Ok(configuration)
     }
 

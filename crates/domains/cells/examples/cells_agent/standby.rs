@@ -6,22 +6,26 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use rampart_agent::{Agent, AgentCommand, MemoryConnection};
+use rampart_agent::{Agent, AgentCommand, MODULE_LIST, MemoryConnection};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{AddressSpan, LinuxCell, LinuxOrder, LinuxRegions, initramfs};
-use rampart_cells::names::RegionNames;
+use rampart_cells::network::{DEFAULT_BYTES, NetworkRequest};
 use rampart_cells::operate::{Operator, StandbyOrder, StopReason, standby_blob};
+use rampart_cells::resolve::{CellRequest, CpuSelection, RegionWriter, SharedRequest};
 use rampart_cells::shared_memory::SharedMemory;
+use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::{CellState, Exit, ROOT};
+use rampart_model::{CpuId, CpuSet};
 
 use super::memory::{from_the_root, is_refused};
 use super::support::{
     CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, Physical, Plan, SECOND, THIRD,
     TIMEOUT, described, device_of, enable, report, sleeping_traps, state, wait_for_state,
-    without_exits,
+    wait_until, without_exits,
 };
 
 /// A cell that the second root creates, on the CPU and in the memory of the first one.
@@ -30,16 +34,21 @@ const NEW: Plan = Plan {
     cpus: &[3],
     memory: FIRST.memory,
 };
-/// Memory of a Linux cell, whose CPU has this affinity, and that of a standby.
-const LINUX: AddressSpan = AddressSpan {
-    start: 0x9000_0000,
-    bytes: 132 << 20,
-};
-const LINUX_CPU: u64 = 2;
-const STANDBY_BYTES: u64 = 192 << 20;
-/// The driver in the standby's initramfs.
-const MODULE: &str = "rampart.ko";
+/// Memory of a Linux cell, its CPU, and the memory of a standby.
+const LINUX_BYTES: u64 = 160 << 20;
+const LINUX_CPU: u32 = 2;
+const STANDBY_BYTES: u64 = 256 << 20;
+/// What else is in the standby's initramfs: the drivers, a program of a cell, and programs of the root.
+const MODULES: [&str; 2] = ["rampart.ko", "rampart-net.ko"];
 const PROGRAM: &str = "rampart-cell-irq";
+const NETWORK: &str = "network_agent";
+const COMMAND: &str = "rampart";
+const DISK_MODULE: &str = "disk-module-";
+/// The ends of the network.
+const ROOT_ADDRESS: &str = "10.1.0.1";
+const CELL_ADDRESS: &str = "10.1.0.2";
+/// What each root writes by name to a region of the Linux cell.
+const ORDERS: [&[u8]; 2] = [b"before..", b"after..."];
 /// This program in the Linux cell.
 const GUEST_PROGRAM: &str = "guest-program";
 /// An emulated kernel boots in seconds, much later on a busy machine.
@@ -54,19 +63,10 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
     let attack = fs::read(directory.join("rampart-cell-attack"))?;
     let own = fs::read(std::env::current_exe()?)?;
     let kernel = fs::read(kernel)?;
-    enable(device)?;
+    let system = SystemParts::read(Path::new("/proc/device-tree"), 40)?.system(HYPERVISOR);
+    let system = system.checked().map_err(|refused| format!("{refused:?}"))?;
+    device.enable(HYPERVISOR.0, HYPERVISOR.1, &system)?;
     FIRST.start(device, 1000, &program)?;
-    let linux = LinuxCell::boot(LinuxOrder {
-        configuration: LinuxRegions::within(LINUX)?.configuration("linux", &[LINUX_CPU]),
-        image: kernel.clone(),
-        initramfs: initramfs(&fs::read(meter)?, &[(GUEST_PROGRAM, 0o755, &own)])?,
-        arguments: String::new(),
-        nodes: Vec::new(),
-        names: RegionNames::default(),
-        functions: Vec::new(),
-    })?;
-    drop(linux.agent(BOOT_TIMEOUT)?);
-    linux.leave();
     // Attack 1 reads outside of its memory.
     let failing = Plan {
         cpus: THIRD.cpus,
@@ -75,13 +75,53 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
     .start(device, 1, &attack)?;
     let failed = wait_for_state(device, failing, CellState::Failed)?;
     report(failed, "a cell has failed before");
+    let operator = Operator::open()?;
+    let read = |name: &str| fs::read(directory.join(name));
+    let (driver, module) = (read(MODULES[0])?, read(MODULES[1])?);
+    let (network, command) = (read(NETWORK)?, read(COMMAND)?);
+    begin_linux(
+        &operator,
+        kernel.clone(),
+        initramfs(
+            &fs::read(meter)?,
+            &[
+                (GUEST_PROGRAM, 0o755, &own),
+                (NETWORK, 0o755, &network),
+                (MODULES[1], 0o644, &module),
+                (
+                    MODULE_LIST.trim_start_matches('/'),
+                    0o644,
+                    format!("/{}\n", MODULES[1]).as_bytes(),
+                ),
+            ],
+        )?,
+        directory,
+    )?;
     device.destroy(failing)?;
     refusals(device)?;
 
-    let files: [(&str, u32, &[u8]); 2] = [
-        (MODULE, 0o644, &fs::read(directory.join(MODULE))?),
+    let mut files: Vec<(&str, u32, &[u8])> = vec![
+        (MODULES[0], 0o644, &driver),
+        (MODULES[1], 0o644, &module),
         (PROGRAM, 0o644, &program),
+        (NETWORK, 0o755, &network),
+        (COMMAND, 0o755, &command),
     ];
+    // Modules for the root's disk, in the order in which they are loaded.
+    let paths = std::env::var("DISK_MODULES").unwrap_or_default();
+    let disk: Vec<(String, Vec<u8>)> = (0..)
+        .zip(paths.split_whitespace())
+        .map(|(number, path)| Ok((format!("{DISK_MODULE}{number}"), fs::read(path)?)))
+        .collect::<std::io::Result<_>>()?;
+    files.extend(
+        disk.iter()
+            .map(|(name, module)| (&**name, 0o644, &**module)),
+    );
+    let sum = if disk.is_empty() {
+        String::new()
+    } else {
+        format!("DISK_SUM={}", disk_sum()?)
+    };
     let counted = FIRST.page().word(INTERRUPTS);
     // What the kernel does not know is in the environment of its first program.
     let traps = if sleeping_traps() {
@@ -94,11 +134,10 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
         kernel,
         initramfs: initramfs(&own, &files)?,
         arguments: Some(format!(
-            "console=ttyAMA0 rdinit=/init panic=-1 iomem=relaxed {traps} -- again {counted}"
+            "console=ttyAMA0 rdinit=/init panic=-1 iomem=relaxed {traps} {sum} -- again {counted}"
         )),
         memory_bytes: STANDBY_BYTES,
     };
-    let operator = Operator::open()?;
     let memory = operator.keep_standby(&order)?;
     report(
         operator.root_restart()?.is_none(),
@@ -112,6 +151,82 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
     fs::write("/proc/sys/kernel/panic", "-1")?;
     fs::write("/proc/sysrq-trigger", "c")?;
     Err("the root did not panic".into())
+}
+
+/// Starts a Linux cell that has a network with the root and a region that the root writes, and uses both.
+fn begin_linux(operator: &Operator, image: Vec<u8>, initramfs: Vec<u8>, directory: &Path) -> Done {
+    let mut request = CellRequest {
+        networks: vec![NetworkRequest {
+            peer: "root".to_owned(),
+            bytes: DEFAULT_BYTES,
+            cached: true,
+        }],
+        cpus: CpuSelection::List([CpuId(LINUX_CPU)].into_iter().collect()),
+        ..CellRequest::linux("linux", LINUX_BYTES)
+    };
+    request.shared.push(SharedRequest::Own {
+        name: Some("orders".to_owned()),
+        bytes: 4096,
+        writer: RegionWriter::Root,
+    });
+    let resolved = operator.resolved(&request, &CpuSet::new())?;
+    let linux = LinuxCell::boot(LinuxOrder {
+        configuration: resolved.configuration,
+        image,
+        initramfs,
+        arguments: String::new(),
+        nodes: resolved.nodes,
+        names: resolved.names,
+        functions: resolved.functions,
+    })?;
+    let agent = linux.agent(BOOT_TIMEOUT)?;
+    let words = [&format!("/{NETWORK}"), "up", "root", CELL_ADDRESS].map(str::to_owned);
+    let process = agent.spawn(&AgentCommand::new(words))?;
+    process.wait(TIMEOUT)?;
+    drop(agent);
+    operator.write_region("linux", "orders", 0, ORDERS[0])?;
+    answers(
+        &directory.join(NETWORK),
+        "a frame to the Linux cell returns",
+    )?;
+    linux.leave();
+    Ok(())
+}
+
+/// Returns a sum of the first bytes of the root's disk.
+fn disk_sum() -> std::io::Result<u64> {
+    let mut bytes = vec![0; 1 << 20];
+    File::open("/dev/vda")?.read_exact(&mut bytes)?;
+    let sum = |sum: u64, byte: &u8| sum.rotate_left(5) ^ u64::from(*byte);
+    Ok(bytes.iter().fold(0, sum))
+}
+
+/// The disk is behind the SMMU, and the new kernel permits its DMA again.
+fn disk() -> Done {
+    let Ok(before) = std::env::var("DISK_SUM") else {
+        return Ok(());
+    };
+    (0..)
+        .map(|number| format!("/{DISK_MODULE}{number}"))
+        .take_while(|path| Path::new(path).exists())
+        .try_for_each(|path| load(&path))?;
+    wait_until(TIMEOUT, || Path::new("/dev/vda").exists());
+    let now = disk_sum()?.to_string();
+    report(
+        now == before,
+        &format!("the disk of the root behind the SMMU is read: {before}, {now}"),
+    );
+    Ok(())
+}
+
+/// Configures the root's end of the network, and waits for an answer of the cell.
+fn answers(program: &Path, what: &str) -> Done {
+    let run = |words: &[&str]| Command::new(program).args(words).output();
+    let up = run(&["up", "linux", ROOT_ADDRESS])?;
+    let reached = run(&["reach", CELL_ADDRESS])?;
+    let passed = up.status.success() && reached.status.success();
+    report(passed, &format!("{what}: {up:?} {reached:?}"));
+    Ok(())
 }
 
 /// A standby has memory of the root only.
@@ -193,16 +308,16 @@ fn mount(kind: &str, target: &str) -> Done {
     }
 }
 
-/// Loads the driver, which attaches to the hypervisor.
-fn load_driver() -> Done {
-    let module = File::open(format!("/{MODULE}"))?;
+/// Loads a module.
+fn load(path: &str) -> Done {
+    let module = File::open(path)?;
     // SAFETY: finit_module(2) with an open file and an empty string.
     let result =
         unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
     if result == 0 {
         Ok(())
     } else {
-        Err(std::io::Error::last_os_error().into())
+        Err(format!("{path}: {}", std::io::Error::last_os_error()).into())
     }
 }
 
@@ -214,7 +329,10 @@ pub(crate) fn again(counted: u64) -> Done {
     }
     // The kernel's messages are on the same console.
     let _ = fs::write("/proc/sys/kernel/printk", "1");
-    load_driver()?;
+    // The first one attaches to the hypervisor.
+    MODULES
+        .iter()
+        .try_for_each(|name| load(&format!("/{name}")))?;
     if let Err(error) = attached(counted) {
         report(false, &format!("the second root: {error}"));
     }
@@ -264,7 +382,9 @@ fn attached(counted: u64) -> Done {
         "EL2 is not returned to a kernel that is gone",
     );
     old_log()?;
-    linux(&device)?;
+    linux(&device, &operator)?;
+    by_name()?;
+    disk()?;
     let online = || fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     report(
         online().trim() == "0-1",
@@ -328,8 +448,8 @@ impl AsRef<[AtomicU64]> for Section {
 }
 
 /// The Linux cell has not been started again, and answers.
-fn linux(device: &Device) -> Done {
-    let regions = LinuxRegions::within(LINUX)?;
+fn linux(device: &Device, operator: &Operator) -> Done {
+    let regions = LinuxRegions::of(&operator.cell("linux")?.configuration)?;
     let map = |span: AddressSpan, writable| {
         device
             .map_shared(span.start, span.bytes as usize, writable)
@@ -362,6 +482,42 @@ fn linux(device: &Device) -> Done {
         &format!("the Linux cell has no exits for interrupts: {taken}"),
     );
     Ok(())
+}
+
+/// The names and the network of the Linux cell outlive the root that has created it.
+fn by_name() -> Done {
+    let run = |words: &[&str]| -> std::io::Result<Output> {
+        let mut command = Command::new(format!("/{COMMAND}"));
+        command.arg("cell").args(words).output()
+    };
+    let read = || run(&["read", "linux:orders", "--bytes", "8B"]);
+    let found = read()?;
+    report(
+        found.stdout == ORDERS[0],
+        &format!("a region has its name: {found:?}"),
+    );
+    fs::write("/orders", ORDERS[1])?;
+    let written = run(&["write", "linux:orders", "/orders"])?;
+    let found = read()?;
+    report(
+        found.stdout == ORDERS[1],
+        &format!("and is written by it: {written:?} {found:?}"),
+    );
+    let console = run(&["console", "linux"])?;
+    let text = String::from_utf8_lossy(&console.stdout);
+    report(
+        text.contains("Run /init as init process"),
+        &format!("the Linux cell has a console: {} bytes", text.len()),
+    );
+    for _ in 0..2 {
+        let enabled = run(&["enable"])?;
+        report(
+            enabled.status.success(),
+            &format!("the networks continue: {enabled:?}"),
+        );
+    }
+    let program = format!("/{NETWORK}");
+    answers(Path::new(&program), "a frame of the new root returns")
 }
 
 /// In the Linux cell.

@@ -28,6 +28,8 @@ const IMAGE_NAME_GICV2: &str = "rampart-gicv2.bin";
 const INSTALLED_IMAGES: &str = "/lib/firmware";
 /// Name of the driver's kernel module.
 const MODULE_NAME: &str = "rampart";
+/// The node by which the driver knows that the hypervisor has started this kernel (`linux/standby_tree.rs`).
+const STARTED_BY_HYPERVISOR: &str = "/proc/device-tree/rampart-hypervisor";
 /// How long the driver's device may take to appear.
 const DEVICE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -43,12 +45,14 @@ pub struct EnableOrder {
 }
 
 /// Result of [`enable`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enabled {
     /// The hypervisor's memory.
     pub memory: AddressSpan,
     /// Whether the hypervisor was enabled before.
     pub already: bool,
+    /// What does not continue after the root was started again.
+    pub findings: Vec<Finding>,
 }
 
 /// Result of [`disable`].
@@ -83,8 +87,9 @@ fn image_for(description: &Description) -> &'static str {
     }
 }
 
-/// Enables the hypervisor, and loads the driver first if it is not loaded. Does nothing if the
-/// hypervisor is enabled. The journal of the driver is in `state`.
+/// Enables the hypervisor, and loads the driver first if it is not loaded. If the hypervisor is enabled, only creates the
+/// root's ends of networks that do not exist: a root that was started again has none. The journal of the driver is in
+/// `state`.
 ///
 /// # Errors
 /// A description of the obstacle. The hypervisor is then not enabled; the driver may be loaded, and
@@ -93,7 +98,13 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     if std::env::consts::ARCH != "aarch64" {
         return Err(OperateError::refused(wrong_architecture()));
     }
-    if let Some(already) = already_enabled() {
+    if Path::new(STARTED_BY_HYPERVISOR).exists() {
+        // The driver attaches to it.
+        load_module(state, MODULE_NAME, order.module.as_deref())?;
+        wait_for_device()?;
+    }
+    if let Some(mut already) = already_enabled() {
+        already.findings = Operator::open()?.continue_networks()?;
         return Ok(already);
     }
     let description = describe(&Sources::of_this_machine()?);
@@ -142,6 +153,7 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     Ok(Enabled {
         memory,
         already: false,
+        findings: Vec::new(),
     })
 }
 
@@ -194,6 +206,7 @@ fn already_enabled() -> Option<Enabled> {
             bytes: state.memory_bytes,
         },
         already: true,
+        findings: Vec::new(),
     })
 }
 

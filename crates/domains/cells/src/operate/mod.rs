@@ -389,8 +389,9 @@ fn reported(
     let (state, reason) = state_of(shown);
     let configuration = &cell.configuration;
     let location = |mpidr: &u64| {
-        let same =
-            |cpu: &rampart_hypervisor_core::interface::CpuStatus| cpu.mpidr.load(Ordering::Relaxed) == *mpidr;
+        let same = |cpu: &rampart_hypervisor_core::interface::CpuStatus| {
+            cpu.mpidr.load(Ordering::Relaxed) == *mpidr
+        };
         status.cpus.iter().position(same)
     };
     let by_cpu = configuration

@@ -12,7 +12,9 @@ use rampart_model::{ByteSize, Finding, Severity};
 
 use super::{OperateError, Operator};
 use crate::describe::{AddressSpan, Description, Sources, describe, spans};
+use crate::device::DeviceError;
 use crate::linux::{KernelImage, Layout, LinuxError, StandbyTree, standby_tree};
+use crate::network::ROOT_PEER;
 use crate::resolve::{CellInUse, first_fit};
 
 /// The tree with which this kernel was started; only root may read it.
@@ -129,6 +131,34 @@ impl Operator {
             return Err(error);
         }
         Ok(memory)
+    }
+
+    /// Creates the root's ends of networks with cells that do not exist. Returns those that the driver refuses.
+    ///
+    /// # Errors
+    /// Returns the errors of the driver that concern no network.
+    pub(super) fn continue_networks(&self) -> Result<Vec<Finding>, OperateError> {
+        let mut refused = Vec::new();
+        for cell in &self.in_use()?.cells {
+            let mut links = cell.names.networks.iter();
+            let Some(link) = links.find(|link| link.peer == ROOT_PEER) else {
+                continue;
+            };
+            let created = self.call(
+                |device| match device.network(cell.number, &cell.name, link) {
+                    Err(DeviceError::Driver { source, .. })
+                        if source.kind() == std::io::ErrorKind::AlreadyExists =>
+                    {
+                        Ok(())
+                    }
+                    other => other,
+                },
+            );
+            if let Err(error) = created {
+                refused.extend_from_slice(error.findings());
+            }
+        }
+        Ok(refused)
     }
 
     /// Returns the latest start of the root by the hypervisor, or `None` if it runs the kernel that enabled it.

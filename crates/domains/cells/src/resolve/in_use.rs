@@ -130,12 +130,13 @@ impl InUse {
             let Ok(given) = device.configuration(number) else {
                 continue;
             };
-            if let Ok(configuration) = given.read(Kind::Cell) {
+            if let Ok(read) = given.read(Kind::Cell) {
+                let configuration = blob(&read);
                 in_use.cells.push(CellInUse {
                     number,
-                    name: configuration.name().to_owned(),
-                    configuration: blob(&configuration),
-                    names: given.names().clone(),
+                    name: read.name().to_owned(),
+                    names: RegionNames::parse(given.text(&read), &configuration),
+                    configuration,
                 });
             }
         }

@@ -57,6 +57,10 @@ impl MachineAnswers {
             MachineField::ExpectedSettings => self.expected_settings,
             MachineField::BootArguments => self.boot_arguments,
             MachineField::Reboot => self.reboot,
+            MachineField::Standby => Answer::Unsupported(
+                "only Rampart has the hypervisor keep a kernel for the root",
+                "rampart up, or rampart cell standby",
+            ),
             MachineField::OtherInterrupts => self.other_interrupts,
         }
     }

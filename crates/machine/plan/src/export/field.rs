@@ -30,6 +30,8 @@ pub enum MachineField {
     BootArguments,
     /// Whether a restart may be needed.
     Reboot,
+    /// Kernels that are kept for the root.
+    Standby,
     /// Interrupts without a domain are routed to housekeeping CPUs.
     OtherInterrupts,
 }
@@ -48,6 +50,7 @@ impl MachineField {
             Self::Settings => "host",
             Self::BootArguments => "boot.arguments",
             Self::Reboot => "boot.reboot",
+            Self::Standby => "standby",
             Self::OtherInterrupts => "all other interrupts",
         }
     }
@@ -176,6 +179,7 @@ pub(super) fn of_machine(plan: &Plan) -> Vec<MachineField> {
         schema: _,
         machine,
         domains: _,
+        standbys,
         host,
         boot,
         waivers,
@@ -203,6 +207,7 @@ pub(super) fn of_machine(plan: &Plan) -> Vec<MachineField> {
         ),
         (MachineField::BootArguments, !arguments.is_empty()),
         (MachineField::Reboot, *reboot != Reboot::Never),
+        (MachineField::Standby, !standbys.is_empty()),
     ])
 }
 

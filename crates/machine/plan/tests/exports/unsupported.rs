@@ -43,6 +43,8 @@ fn reports_every_unsupported_field() {
         policy = { fifo = 2 }\n\
         threads = [{ match = \"w\", policy = { deadline = { runtime = \"1ms\", deadline = \"2ms\", period = \"2ms\" } } }]\n\
         interrupts = [{ action = \"eth*\" }]\ncache = { ways = 2, exclusive = true, bandwidth-percent = 9 }\n\
+        [[domain]]\nname = \"c\"\nkind = \"cell\"\ncpus = \"3\"\nmemory = { size = \"2MiB\" }\nimage = \"/c\"\n\
+        [[standby]]\nname = \"s\"\nkernel = \"/k\"\ninitramfs = \"/i\"\n\
         [host]\nswappiness = \"expect\"\n[boot]\narguments = [\"quiet\"]\nreboot = \"plan\"\n";
     let around = rampart_model::Environment::default();
     let resolved = Resolved::of(example_machines::quad(), around, plan);
@@ -54,6 +56,7 @@ fn reports_every_unsupported_field() {
         MachineField::ExpectedSettings,
         MachineField::BootArguments,
         MachineField::Reboot,
+        MachineField::Standby,
     ];
     let domain = [
         DomainField::Isolation,

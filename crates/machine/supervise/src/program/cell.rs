@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rampart_cells::linux::{Console, LinuxCell, LinuxOrder};
 use rampart_cells::network::NetworkRequest;
@@ -14,7 +14,7 @@ use rampart_cells::operate::{
 };
 use rampart_cells::resolve::{CellRequest, CpuSelection, RegionWriter, SharedRequest};
 use rampart_host::StateDirectory;
-use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
+use rampart_model::{CellOptions, CellWriter, Finding, Nanos, PlannedDomain, Severity};
 
 use super::{Program, ProgramExit, StartRequest};
 use crate::SuperviseError;
@@ -29,6 +29,9 @@ struct Cell {
     last_line: String,
     /// Set for a cell that runs Linux; destroys the cell when dropped.
     linux: Option<LinuxCell>,
+    began: Instant,
+    /// Time for the first program of a Linux to write a console.
+    starts_within: Option<Nanos>,
 }
 
 pub(super) fn start(
@@ -37,7 +40,7 @@ pub(super) fn start(
     let domain = order.domain;
     let path = order.files.log();
     let log = crate::log::open(&path).map_err(SuperviseError::file("write the log", &path))?;
-    enable(order)?;
+    enable(order.state)?;
     let operator = Operator::open().map_err(refused)?;
     // A cell that ended, or that a killed supervisor left, is not reused.
     if operate::is_there(&domain.name) {
@@ -81,20 +84,22 @@ pub(super) fn start(
         console: None,
         last_line: String::new(),
         linux,
+        began: Instant::now(),
+        starts_within: options(domain).starts_within,
     };
     Ok((Box::new(cell), findings))
 }
 
 /// Enables the hypervisor if it is not enabled. Records this on disk before, so that
 /// `rampart release` disables it again.
-fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
+pub(crate) fn enable(state: &StateDirectory) -> Result<(), SuperviseError> {
     if operate::is_enabled() {
         return Ok(());
     }
-    let mark = hypervisor_mark(order.state.path());
+    let mark = hypervisor_mark(state.path());
     rampart_host::replace_file(&mark, b"rampart up enabled the hypervisor\n")
         .map_err(SuperviseError::file("write", &mark))?;
-    operate::enable(order.state, &EnableOrder::default()).map_err(refused)?;
+    operate::enable(state, &EnableOrder::default()).map_err(refused)?;
     Ok(())
 }
 
@@ -236,7 +241,7 @@ impl Cell {
         }
     }
 
-    /// Appends the lines that a kernel wrote after its console, such as those of a panic.
+    /// Appends the lines that a kernel wrote after its console, such as those of a panic. Stops the cell.
     fn append_kernel_log(&mut self) {
         let Some(Ok(Some(lines))) = self.linux.as_ref().map(LinuxCell::kernel_log) else {
             return;
@@ -244,7 +249,30 @@ impl Cell {
         let known = lines.iter().rposition(|line| *line == self.last_line);
         for line in &lines[known.map_or(0, |index| index + 1)..] {
             let _ = writeln!(self.log, "{line}");
+            self.last_line.clone_from(line);
         }
+    }
+
+    /// Stops a Linux whose first program does not start in its time. Returns `None` if it does, or has time left.
+    fn late(&mut self) -> Option<ProgramExit> {
+        let limit = self.starts_within?;
+        if self.began.elapsed() < Duration::from_nanos(limit.0) {
+            return None;
+        }
+        self.listen();
+        if self.console.is_some() {
+            self.starts_within = None;
+            return None;
+        }
+        self.append_kernel_log();
+        let last = match self.last_line.as_str() {
+            "" => "its kernel wrote no log".to_owned(),
+            line => format!("the last line of its kernel log: {line}"),
+        };
+        Some(ProgramExit {
+            status: format!("its first program did not start within {limit}; {last}"),
+            success: false,
+        })
     }
 
     fn end(&self, reason: StopReason) -> ProgramExit {
@@ -271,7 +299,7 @@ impl Program for Cell {
     fn ended(&mut self) -> Option<ProgramExit> {
         let state = self.operator.state(self.number);
         let ended = match state {
-            Ok((CellState::Running, _)) => return None,
+            Ok((CellState::Running, _)) => self.late()?,
             Ok((CellState::Free, _)) => ProgramExit {
                 status: "destroyed by another program".to_owned(),
                 success: false,
@@ -302,6 +330,9 @@ impl Program for Cell {
     /// Destroys the cell without a request to it: removes its memory.
     fn stop(&mut self, _limit: Duration) -> ProgramExit {
         self.listen();
+        if self.console.is_none() {
+            self.append_kernel_log();
+        }
         let destroyed = match self.linux.take() {
             Some(linux) => linux.destroy().map_err(|error| error.to_string()),
             None => {

@@ -33,8 +33,10 @@ pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
             "enabled": true,
             "already": enabled.already,
             "memory": enabled.memory,
+            "findings": enabled.findings,
         }))?)?;
     } else {
+        enabled.findings.iter().for_each(output::finding);
         let how = if enabled.already {
             "already enabled"
         } else {
@@ -42,7 +44,7 @@ pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
         };
         output::print(&format!("{how}, memory {}", enabled.memory))?;
     }
-    Ok(ExitCode::Success)
+    Ok(ExitCode::of_work(enabled.findings.is_empty()))
 }
 
 pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {

@@ -117,7 +117,8 @@ struct Describe {
 const ENABLE_EXAMPLES: &str = "\
 Reserve memory from Linux with mem= on the kernel command line, or with a node
 in /reserved-memory whose name begins with `rampart` and which has `no-map`. If
-the hypervisor is enabled already, nothing is done.
+the hypervisor is enabled already, nothing is done, except after it has started
+the root again: the root's ends of networks with cells are created again.
 
 Examples:
   rampart cell enable
