@@ -10,7 +10,9 @@
 )]
 
 use rampart_model::{Nanos, VerdictOutcome};
-use rampart_stats::{CROSSED, FEWEST_WINDOWS, Resampling, TRANSFER_RISK, Transfer, transfer};
+use rampart_stats::{CROSSED, Resampling, Transfer, transfer};
+#[cfg(test)]
+use rampart_stats::{FEWEST_WINDOWS, TRANSFER_RISK};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -293,6 +295,7 @@ impl Pair {
     }
 
     /// Returns the count of each outcome.
+    #[cfg(test)]
     fn outcomes(self, seed: u64, trials: usize, count: usize) -> (usize, usize, usize) {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let mut found = (0, 0, 0);

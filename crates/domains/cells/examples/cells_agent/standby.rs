@@ -24,8 +24,8 @@ use rampart_model::{CpuId, CpuSet};
 use super::memory::{from_the_root, is_refused};
 use super::support::{
     CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, Physical, Plan, SECOND, THIRD,
-    TIMEOUT, described, device_of, enable, report, sleeping_traps, state, wait_for_state,
-    wait_until, without_exits,
+    TIMEOUT, described, device_of, report, sleeping_traps, state, wait_for_state, wait_until,
+    without_exits,
 };
 
 /// A cell that the second root creates, on the CPU and in the memory of the first one.
