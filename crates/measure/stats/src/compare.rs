@@ -10,7 +10,7 @@ use crate::paired::{Estimate, Paired, QuantileRatio, groups_of, jackknife_error}
 use crate::rates::{self, Events, RateRatio, StallLength};
 use crate::risk::Risk;
 use crate::student::student_quantile;
-use crate::visit::{Slice, Visit, by_number, groups};
+use crate::visit::{Slice, Visit, by_number, groups, neighbours};
 
 /// Largest ratio domain ÷ host at which two records count as the same. It is the upper limit for
 /// equivalent medicines (ratios of 0.80 to 1.25); a deadline only needs the upper side.
@@ -101,6 +101,8 @@ pub fn compare(above: &[Visit], below: &[Visit], questions: &Questions) -> Optio
         risk,
         ..
     } = questions;
+    let (above, below) = neighbours(above, below);
+    let (above, below) = (&*above, &*below);
     let (one, other) = (by_number(above), by_number(below));
     if one.is_empty() || other.is_empty() {
         return None;

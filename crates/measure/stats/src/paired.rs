@@ -524,32 +524,29 @@ mod tests {
         assert!((slower.ratio.expect("an interval").estimate - 2.0).abs() < 0.02);
     }
 
-    /// Slow samples that come evenly: the p99 of a visit varies more than the 1 % of slow samples of all.
+    /// Every second visit has 0.8 % of slow samples and the others 2.4 %: the p99 of a visit is one of the slow
+    /// samples or none, and that of all samples is one.
     #[test]
     fn even_tails_are_compared_by_all_samples() {
-        let visits = |first: u64| -> Vec<Visit> {
-            (0..40)
+        let visits = |many: fn(u32) -> bool| -> Vec<Visit> {
+            (0..60)
                 .map(|number| {
-                    // Every visit has 9 to 11 of 1000 slow samples, as long as they are many.
-                    let slow = 9 + (u64::from(number) * 7 + first) % 3;
-                    let length = |sample: u64| 30 + 40 * ((sample * 13 + u64::from(number)) % 11);
-                    let values = (0..1000).map(|sample| {
-                        Nanos::from_micros(if sample < slow { length(sample) } else { 20 })
-                    });
+                    let slow = if many(number) { 24 } else { 8 };
+                    let values =
+                        (0..1000).map(|sample| if sample < slow { 40 + sample } else { 5 });
+                    let values = values.map(|micros: u64| Nanos::from_micros(micros));
                     Visit::of(number, vec![Distribution::from_values(values)])
                 })
                 .collect()
         };
-        let both = Paired::new(&visits(0), &visits(1)).expect("samples");
+        let one = visits(|number| number.is_multiple_of(2));
+        let other = visits(|number| (number / 2).is_multiple_of(2));
+        let both = Paired::new(&one, &other).expect("samples");
         let risk = Risk::of(50, Look { number: 2, of: 2 });
         let (_, _, of_visit) = both.typical(0.99, risk.hold / 2.0, 0.0).expect("bounds");
-        let (_, _, of_all) = both
-            .of_all_samples(0.99, risk.hold / 2.0, 0.0)
-            .expect("bounds");
-        assert!(of_all < of_visit, "{of_all} {of_visit}");
+        assert!(of_visit > 2.0, "{of_visit}");
         let found = both.judge(0.99, 1.5, VerdictOutcome::Leaks, &risk);
-        let high = found.ratio.expect("an interval").high;
-        assert!((high / of_all - 1.0).abs() < 0.02, "{high} {of_all}");
+        assert_eq!(found.outcome, VerdictOutcome::Holds, "{found:?}");
     }
 
     /// Half of the visits have 0.2 % of slow samples, the others 1.7 % or more: the quantile of all samples lies

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The samples of a record in the order in which they were taken: visits, each with its slices.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{Distribution, Nanos};
@@ -85,6 +86,27 @@ pub(crate) fn by_number(visits: &[Visit]) -> BTreeMap<u32, Slice> {
     whole
 }
 
+/// Returns the visits of either side that have a neighbour in time on the other, or all if most have none. Of
+/// those without one, influences that last longer than a visit do not cancel: a record is measured on for one
+/// comparison, and is part of others.
+pub(crate) fn neighbours<'a>(
+    above: &'a [Visit],
+    below: &'a [Visit],
+) -> (Cow<'a, [Visit]>, Cow<'a, [Visit]>) {
+    let numbers = |visits: &[Visit]| -> BTreeSet<u32> { by_number(visits).into_keys().collect() };
+    let (one, other) = (numbers(above), numbers(below));
+    let both: BTreeSet<u32> = one.intersection(&other).copied().collect();
+    let all_have_one = one.len().max(other.len()) == both.len();
+    if all_have_one || 2 * both.len() < one.len().min(other.len()) {
+        return (above.into(), below.into());
+    }
+    let with_neighbour = |visits: &[Visit]| -> Vec<Visit> {
+        let kept = visits.iter().filter(|visit| both.contains(&visit.number));
+        kept.cloned().collect()
+    };
+    (with_neighbour(above).into(), with_neighbour(below).into())
+}
+
 /// Returns the numbers of the visits of either side in groups. Those of one group are closer in time
 /// to each other than to their counterparts on the other side, so that an influence that lasts as
 /// long as the distance of the sides is common to the group: it is left out as a whole.
@@ -139,6 +161,25 @@ mod tests {
                 slices: vec![slice.clone()],
             })
             .collect()
+    }
+
+    #[test]
+    fn visits_without_a_neighbour_in_time_are_not_compared() {
+        let (more, fewer) = (visits(&[0, 3, 6, 30]), visits(&[1, 4, 7]));
+        let (one, other) = neighbours(&more, &fewer);
+        assert_eq!((&*one, &*other), (&more[..3], &fewer[..]));
+        let (other, one) = neighbours(&fewer, &more);
+        assert_eq!((&*one, &*other), (&more[..3], &fewer[..]));
+        // Most have none: all are compared.
+        let elsewhere: Vec<Visit> = visits(&[9, 12, 15])
+            .into_iter()
+            .map(|visit| Visit {
+                number: visit.number + 3,
+                ..visit
+            })
+            .collect();
+        let (one, other) = neighbours(&more, &elsewhere);
+        assert_eq!((&*one, &*other), (&more[..], &elsewhere[..]));
     }
 
     #[test]
