@@ -147,8 +147,10 @@ impl Side {
         }
         let number = counts.len() as f64;
         let all: f64 = counts.iter().map(|of| of.1).sum();
+        // The part that is beyond the whole bucket of the quantile.
+        let beyond = counts.iter().map(|of| of.0).sum::<f64>() / all;
+        let squares: f64 = counts.iter().map(|of| (of.0 - beyond * of.1).powi(2)).sum();
         let slower = 1.0 - quantile;
-        let squares: f64 = counts.iter().map(|of| (of.0 - slower * of.1).powi(2)).sum();
         let error = (squares * number / (number - 1.0)).sqrt() / all;
         let margin = student_quantile(1.0 - risk, number - 1.0) * error;
         let (fewer, more) = (slower - margin, slower * (margin / slower).exp());
