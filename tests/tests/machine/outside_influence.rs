@@ -184,13 +184,13 @@ fn assert_named(evaluation: &Evaluation, texts: &[String; 2], parts: &[&str]) {
 }
 
 /// `rampart check` in another shell, which may not use the isolated CPU: it is judged for this CPU and no other.
-fn assert_another_shell_sees_the_isolation(state: &Path) {
+fn assert_another_shell_sees_the_isolation(state: &Path, cpu: CpuId) {
     let check = rampart(state, &["check", "--json"])
         .finish()
         .expect("starts");
     let check: Check = serde_json::from_slice(&check.stdout).expect("a check");
     let isolated = (check.real_time.to_string(), check.chosen_by.as_str());
-    let expected = (last_cpu().to_string(), "in use by a running evaluation");
+    let expected = (cpu.to_string(), "in use by a running evaluation");
     assert_eq!(isolated, expected);
 }
 
@@ -211,7 +211,7 @@ fn a_program_on_the_shielded_cpu_is_named() {
             spinner.join(&meter, policy);
             std::thread::sleep(PLANTED);
             if policy == SchedulingPolicy::Other {
-                assert_another_shell_sees_the_isolation(&scratch.state);
+                assert_another_shell_sees_the_isolation(&scratch.state, meter.cpu);
             }
         });
         let cpu = format!("CPU {}", last_cpu());
