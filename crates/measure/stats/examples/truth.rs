@@ -19,7 +19,7 @@ fn main() {
     let evaluations = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let evaluations = evaluations.unwrap_or(300);
     println!("{}", truth::table(evaluations));
-    println!("{}", truth::table_with_looks(evaluations / 3));
+    println!("{}", truth::table_with_looks(evaluations * 4 / 15));
     println!("{}", stolen::table(evaluations * 10));
     println!("{}", transfers::table(evaluations));
     print!("{}", recorded::table(evaluations));
