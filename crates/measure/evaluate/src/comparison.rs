@@ -179,8 +179,11 @@ impl<'a> Asked<'a> {
         words.join(", ")
     }
 
-    /// The same in words: `while idle and under a cache load on other CPUs`.
-    pub(crate) fn in_words(verdicts: &[&Verdict]) -> String {
+    /// The conditions of some of the verdicts in words: `while idle and under a cache load on other CPUs`.
+    pub(crate) fn in_words(&self, verdicts: &[&Verdict]) -> String {
+        if verdicts.len() > 1 && verdicts.len() == self.0.len() {
+            return "under all conditions".to_owned();
+        }
         let words: Vec<String> = verdicts
             .iter()
             .map(|verdict| verdict.condition.in_words())

@@ -104,7 +104,7 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
     match overall(same) {
         VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
         VerdictOutcome::Fails => {
-            let worse = Asked::in_words(&same.with(VerdictOutcome::Fails));
+            let worse = same.in_words(&same.with(VerdictOutcome::Fails));
             parts.decided.push(match same.what_fails() {
                 Some(subjects) => format!("{subjects} worse than on the host {worse}"),
                 None => format!("worse than the host {worse}"),
@@ -294,7 +294,7 @@ fn leak_part(asked: &Asked<'_>) -> String {
     }
     worst.map_or_else(
         || {
-            let leaking = Asked::in_words(&asked.with(VerdictOutcome::Leaks));
+            let leaking = asked.in_words(&asked.with(VerdictOutcome::Leaks));
             format!("not isolated from loads (stalls {leaking})")
         },
         |(_, words)| words,
