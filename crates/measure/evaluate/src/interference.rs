@@ -79,10 +79,9 @@ pub(crate) fn judge_interference(
         programs: busy.found.clone().unwrap_or_else(|| "unknown".to_owned()),
     };
     let mostly_busy = others.measurements.saturating_mul(2) >= others.of;
-    let of_idle = judged(&idle).filter(|(outcome, ..)| {
-        let leaks = all.0 == VerdictOutcome::Leaks;
-        !leaks && (*outcome == VerdictOutcome::Holds || !mostly_busy)
-    });
+    let leaks = all.0 == VerdictOutcome::Leaks;
+    let of_idle = judged(&idle)
+        .filter(|(outcome, ..)| !leaks && (*outcome == VerdictOutcome::Holds || !mostly_busy));
     if let Some((outcome, statement, mut figures)) = of_idle {
         let statement = format!(
             "{statement}. Left out: {} of {} measurements without a load, because other programs used the CPUs ({})",
@@ -100,7 +99,7 @@ pub(crate) fn judge_interference(
     }
     let (outcome, statement, mut figures) = all;
     let statement = format!(
-        "{statement}. Compared with other programs on the CPUs, in {} of {} measurements without a load ({})",
+        "{statement}. Beside other programs, which used the CPUs in {} of {} measurements without a load ({})",
         others.measurements, others.of, others.programs
     );
     figures.answers_mut()?.beside = Some(others);
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(answers.quantiles[0].outcome, outcome, "{statement}");
         assert_eq!(
             answers.beside.is_some(),
-            statement.contains("Compared with other programs"),
+            statement.contains("Beside other programs"),
             "{statement}"
         );
         (outcome, statement)
@@ -255,7 +254,7 @@ mod tests {
             let (outcome, statement) = judged(&same, &same, |number| number >= idle);
             assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
             let text = format!(
-                "Compared with other programs on the CPUs, in {} of 40 measurements without a load (`make`",
+                "Beside other programs, which used the CPUs in {} of 40 measurements without a load (`make`",
                 40 - idle
             );
             assert!(statement.contains(&text), "{statement}");

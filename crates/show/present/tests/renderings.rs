@@ -105,6 +105,10 @@ fn the_next_command_follows_from_what_is_missing() {
         text.contains("End the other programs that use the CPUs (`make`"),
         "{text}"
     );
+    // A load that reaches the domain does so whatever runs beside it.
+    evaluation.verdicts[0].outcome = VerdictOutcome::Leaks;
+    let text = first_answer(&evaluation);
+    assert!(!text.contains("End the other programs"), "{text}");
     evaluation.state = EvaluationState::EndedEarly;
     assert_eq!(
         command(&evaluation),

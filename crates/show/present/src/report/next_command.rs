@@ -42,7 +42,11 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
             on("check", evaluation),
         );
     }
-    if let Some(busy) = evaluation.verdicts.iter().find_map(Verdict::beside) {
+    // A load that leaks does so whatever runs beside it.
+    let mut others = evaluation.verdicts.iter();
+    let others = others
+        .find(|verdict| verdict.outcome != VerdictOutcome::Leaks && verdict.beside().is_some());
+    if let Some(busy) = others.and_then(Verdict::beside) {
         return (
             format!(
                 "End the other programs that use the CPUs ({}), then evaluate again. What a load does to an otherwise idle machine was not measured.",
