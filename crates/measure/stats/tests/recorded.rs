@@ -17,6 +17,8 @@ use rampart_stats::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
+#[cfg(not(test))]
+use crate::simulation::percent;
 use crate::simulation::{PERIOD, exponential};
 
 /// For each slice a line: evaluation, record, number of the visit, whether corrected for missed
@@ -220,9 +222,6 @@ pub(crate) fn table(evaluations: u32) -> String {
     for (name, domains) in recorded() {
         for planted in PLANTED {
             let rates = rates(&domains, planted, evaluations);
-            let percent = |part: u32, of: u32| {
-                format!("{:.1} %", f64::from(part) / f64::from(of.max(1)) * 100.0)
-            };
             let holds = percent(rates.holds, rates.comparisons);
             let or_none = |shown: bool, text: String| if shown { text } else { "–".to_owned() };
             let _ = writeln!(

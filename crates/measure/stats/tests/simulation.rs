@@ -164,6 +164,16 @@ pub(crate) fn exponential(generator: &mut Pcg64Mcg) -> f64 {
     -(1.0 - generator.random::<f64>()).ln()
 }
 
+/// Returns a part of all in percent, for the truth table.
+#[cfg(not(test))]
+pub(crate) fn percent(part: u32, all: u32) -> String {
+    if all == 0 {
+        "–".to_owned()
+    } else {
+        format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
+    }
+}
+
 /// A simulated machine: what all its domains have in common.
 pub(crate) struct Machine {
     process: Process,

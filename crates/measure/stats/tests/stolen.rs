@@ -15,6 +15,8 @@ use rampart_stats::{
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
+#[cfg(not(test))]
+use crate::simulation::percent;
 use crate::simulation::{exponential, normal};
 
 /// Questions of an evaluation with twelve comparisons and the negative control.
@@ -191,8 +193,7 @@ pub(crate) fn table(comparisons: u32) -> String {
     for machine in MACHINES {
         for planted in PLANTED {
             let found = counts(machine, planted, comparisons);
-            let percent =
-                |part: u32| format!("{:.1} %", 100.0 * f64::from(part) / f64::from(comparisons));
+            let percent = |part: u32| percent(part, comparisons);
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} |",

@@ -17,6 +17,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::simulation::normal;
+#[cfg(not(test))]
+use crate::simulation::percent;
 
 /// Pairs of the simulated evaluations: five domains, each with blocks that are looked for in all others.
 const PAIRS: usize = 20;
@@ -180,13 +182,6 @@ pub(crate) fn table(evaluations: u32) -> String {
         "| process | what crosses in all twenty | evaluations with a false alarm | holds | leaks | false holds | intervals of τ | limits of the part |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
-    let percent = |part: u32, all: u32| -> String {
-        if all == 0 {
-            "–".to_owned()
-        } else {
-            format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
-        }
-    };
     for process in PROCESSES {
         for truth in TRUTHS {
             let found = rates(process, truth, evaluations);

@@ -26,6 +26,8 @@ use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use rand_pcg::Pcg64Mcg;
 
+#[cfg(not(test))]
+use crate::simulation::percent;
 use crate::simulation::{Exposure, Machine, PERIOD, PROCESSES, Planted, Process, TWO_MINUTES};
 
 const DOMAINS: u32 = 3;
@@ -395,16 +397,6 @@ fn deadline(rates: &mut Rates, visits: &[Visit], bursts: f64, process: Process) 
     rates.deadlines.0 += 1;
     rates.deadlines.1 +=
         u32::from(between.is_none_or(|between| between.as_secs_f64() <= 1.0 / bursts));
-}
-
-/// Returns a part of all in percent.
-#[cfg(not(test))]
-fn percent(part: u32, all: u32) -> String {
-    if all == 0 {
-        "–".to_owned()
-    } else {
-        format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
-    }
 }
 
 /// Returns the rows of the table of evaluations that are measured on, in Markdown.
