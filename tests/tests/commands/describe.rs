@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rampart_tests::documents::assert_fits;
 use rampart_tests::limited::Limited as _;
-use rampart_tests::packages::{apt, cache, newest, unpack};
+use rampart_tests::packages::{apt, cache, download, newest, unpack};
 use rampart_tests::programs::{exit_code, left_out, rampart, stdout};
 use serde_json::Value;
 
@@ -232,7 +232,7 @@ fn newer_kernel() -> Option<PathBuf> {
             .collect();
         kernels.sort_unstable();
         if let Some(kernel) = kernels.pop() {
-            apt("apt-get", &["download", kernel], &fetched);
+            download(kernel, &fetched);
         }
     }
     newest(&fetched, "linux-image-6.12")

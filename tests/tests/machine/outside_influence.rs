@@ -237,7 +237,11 @@ fn a_stopped_load_is_named() {
     };
     let options = ["--domains", "host", "--loads", "cpu", "--for", "8s"];
     let (evaluation, texts) = evaluated(&options, |_| {
-        wait_until("a load runs", || load_processes().len() > 1);
+        // A load that is stopped before the meter measures only delays the run.
+        let measures = || find(CpuId(0)).is_some_and(|meter| times_run(&meter) > 30);
+        wait_until("a load runs beside a meter", || {
+            load_processes().len() > 1 && measures()
+        });
         let load = load_processes();
         let send = |signal| {
             for process in load.iter().filter_map(|process| Pid::from_raw(*process)) {
