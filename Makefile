@@ -18,7 +18,7 @@ TESTS := test-format test-lints test-programs test-documentation test-code
 TESTS_BESIDE := test-scripts test-licences test-dependencies test-page test-modules
 
 # Time limit of one test program.
-TEST_SECONDS := 1500
+TEST_SECONDS := 2400
 
 # The simulated machines' kernels, for which tests need modules.
 TEST_KERNELS := bookworm bookworm/stock

@@ -24,13 +24,16 @@ pub struct RegionNames {
     pub service: Option<Service>,
 }
 
+/// Returns whether a text has the characters of a name, of a cell or a region, and at most this length in bytes.
+pub(crate) fn is_name(text: &str, longest: usize) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !text.is_empty() && text.len() <= longest && text.chars().all(allowed)
+}
+
 /// Returns why a text cannot be the name of a region, or `None` if it can.
 #[must_use]
 pub fn wrong_name(name: &str) -> Option<String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let fits = !name.is_empty()
-        && name.len() <= LONGEST_NAME
-        && name.chars().all(allowed)
+    let fits = is_name(name, LONGEST_NAME)
         // A number identifies a region without a name.
         && !name.chars().all(|c| c.is_ascii_digit());
     (!fits).then(|| {

@@ -12,7 +12,7 @@ use rampart_model::{ByteSize, CellNetwork};
 use rampart_ring::network::{HEADER_WORDS, MOST_SLOTS, SLOT_WORDS};
 use sha2::{Digest as _, Sha256};
 
-use crate::names::{is_bell, shared};
+use crate::names::{is_bell, is_name, shared};
 
 /// The name of the root as the peer of a link.
 pub const ROOT_PEER: &str = CellNetwork::ROOT;
@@ -67,12 +67,6 @@ pub fn wrong_bytes(bytes: u64) -> Option<String> {
 #[must_use]
 pub const fn section_bytes(bytes: u64) -> u64 {
     bytes + HEADER_WORDS as u64 * 8
-}
-
-/// Returns whether a text can be the name of a cell, or [`ROOT_PEER`].
-fn is_cell_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !name.is_empty() && name.len() <= NAME_BYTES && name.chars().all(allowed)
 }
 
 /// Returns the MAC address of an end of a link: locally administered (IEEE 802, 8.4), and the same whenever the
@@ -140,7 +134,8 @@ impl NetworkLink {
             })
         };
         let mut doorbells = configuration.doorbells.iter();
-        let fits = is_cell_name(&link.peer)
+        // Of a cell, or [`ROOT_PEER`].
+        let fits = is_name(&link.peer, NAME_BYTES)
             && section(link.own, true)
             && section(link.other, false)
             && is_bell(configuration, link.own_bell)

@@ -8,7 +8,7 @@ use rampart_model::{
     Batch, BlockSpan, BlocksMade, BlocktestCpu, BlocktestTransfer, CpuId, CpuSet, Nanos, Phase,
     SignedNanos, Timeline, VerdictOutcome,
 };
-use rampart_stats::{Resampling, transfer};
+use rampart_stats::{Look, Resampling, Risk, transfer};
 
 use crate::statements;
 use crate::transfer::group::append;
@@ -82,6 +82,8 @@ impl BlocktestLatencies {
             seed,
             ..Resampling::default()
         };
+        let pairs = u32::try_from(self.timelines.len()).unwrap_or(u32::MAX);
+        let risk = Risk::of(pairs, Look::ONLY);
         let mut cpus: Vec<BlocktestCpu> = self
             .timelines
             .iter()
@@ -99,7 +101,7 @@ impl BlocktestLatencies {
                     &without_block,
                     length,
                     crossing(emulated),
-                    self.timelines.len(),
+                    &risk,
                     &resampling,
                 );
                 let counts = (with_block.len(), without_block.len());

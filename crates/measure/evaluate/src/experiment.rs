@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes all runs of an evaluation in order, and writes the document after each.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use rampart_load::LoadProgram;
 use rampart_model::{
     CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
     EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
-    VerdictOutcome,
 };
 use rampart_supervise::PlanFile;
 
@@ -31,6 +30,7 @@ use crate::failures::Failures;
 use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
 use crate::measuring_costs::MeasuringCosts;
+use crate::open_verdicts::{SHARE_OF_OPEN_ROUNDS, open_disturbances, open_entries, open_rounds};
 use crate::progress_estimate::ProgressEstimate;
 use crate::questions;
 use crate::run::{RunMade, RunRequest, make_run};
@@ -253,7 +253,7 @@ pub fn evaluate(
         &mut kept_domains,
         &mut state_of_runs,
     )?;
-    environment.runs_of_open_comparisons(
+    environment.measure_on(
         Nanos(each_run),
         &mut evaluation,
         &mut collectors,
@@ -486,10 +486,10 @@ impl RunEnvironment<'_> {
         }
     }
 
-    /// Measures the open comparisons on, as long as there is time for runs that take as long as each
-    /// did so far. Each look at what is open has its part of the risk ([`rampart_stats::Look`]). The last
+    /// Measures on what is open, as long as there is time for runs that take as long as each did so far.
+    /// Each look at what is open has its part of the risk ([`rampart_stats::Look`]). The last
     /// verdicts have that of the last look, except if all were decided before.
-    fn runs_of_open_comparisons(
+    fn measure_on(
         &self,
         each: Nanos,
         evaluation: &mut Evaluation,
@@ -510,42 +510,59 @@ impl RunEnvironment<'_> {
                 .updates
                 .finish(evaluation, collectors, failures);
             let open = open_entries(evaluation, collectors);
-            if open.is_empty() || self.stop_condition.check() {
+            let seed = settings.seed.wrapping_add(look.into());
+            let left = || until.saturating_sub(self.stop_condition.elapsed());
+            let for_rounds = if open.is_empty() {
+                left()
+            } else {
+                Nanos(left().0 / SHARE_OF_OPEN_ROUNDS)
+            };
+            let rounds = open_rounds(evaluation, for_rounds, seed);
+            if (open.is_empty() && open_disturbances(evaluation).is_empty())
+                || self.stop_condition.check()
+            {
                 return Ok(());
             }
-            let left = until.saturating_sub(self.stop_condition.elapsed());
-            let times = left.0 / (each.0 * open.len() as u64).max(1);
-            if times == 0 {
+            if !rounds.is_empty() {
+                state_of_runs.running.end();
+                kept_domains.renew(&settings.domains);
+                for round in &rounds {
+                    state_of_runs.estimate.add(1, round.duration);
+                }
+                evaluation.runs.1 = state_of_runs.estimate.planned();
+                state_of_runs.observer.measured_on(evaluation, until);
+                self.rounds(&rounds, evaluation, collectors, kept_domains, state_of_runs)?;
+            }
+            let times = left().0 / (each.0 * open.len() as u64).max(1);
+            if times > 0 && !open.is_empty() {
+                let times = u32::try_from(times).unwrap_or(u32::MAX);
+                state_of_runs.running.end();
+                kept_domains.renew(&settings.domains);
+                let order = more_runs(&settings, &open, times, seed);
+                // The runs of a turn have the same number in all records.
+                let number = collectors.values().map(|one| one.next_number).max();
+                for collector in collectors.values_mut() {
+                    collector.next_number = number.unwrap_or_default();
+                }
+                state_of_runs.estimate.add(order.len(), each);
+                evaluation.runs.1 = state_of_runs.estimate.planned();
+                if rounds.is_empty() {
+                    state_of_runs.observer.measured_on(evaluation, until);
+                }
+                let first = evaluation.runs.0;
+                self.runs(
+                    (first, &order),
+                    evaluation,
+                    collectors,
+                    (&mut *kept_domains, &mut *switching),
+                    state_of_runs,
+                )?;
+                state_of_runs.kept_meters.end();
+                let findings = state_of_runs.kept_meters.findings();
+                evaluation.findings.extend(findings);
+            } else if rounds.is_empty() {
                 continue;
             }
-            let times = u32::try_from(times).unwrap_or(u32::MAX);
-            state_of_runs.running.end();
-            kept_domains.renew(&settings.domains);
-            let order = more_runs(
-                &settings,
-                &open,
-                times,
-                settings.seed.wrapping_add(look.into()),
-            );
-            // The runs of a turn have the same number in all records.
-            let number = collectors.values().map(|one| one.next_number).max();
-            for collector in collectors.values_mut() {
-                collector.next_number = number.unwrap_or_default();
-            }
-            state_of_runs.estimate.add(order.len(), each);
-            evaluation.runs.1 = state_of_runs.estimate.planned();
-            state_of_runs.observer.measured_on(evaluation, until);
-            let first = evaluation.runs.0;
-            self.runs(
-                (first, &order),
-                evaluation,
-                collectors,
-                (&mut *kept_domains, &mut *switching),
-                state_of_runs,
-            )?;
-            state_of_runs.kept_meters.end();
-            let findings = state_of_runs.kept_meters.findings();
-            evaluation.findings.extend(findings);
             evaluation.settings.look = look;
         }
         evaluation.settings.look = looks;
@@ -575,6 +592,7 @@ impl RunEnvironment<'_> {
         };
         let own_cpus = have_own_cpus(&settings.domains);
         let runs = estimate.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        let before = u32::try_from(evaluation.transfers.len()).unwrap_or(u32::MAX);
         let mut group = None;
         let mut repeats = Repeats::default();
         let mut left: VecDeque<PlannedRound> = rounds.iter().cloned().collect();
@@ -609,7 +627,7 @@ impl RunEnvironment<'_> {
             tick();
             let made = environment.make(
                 &round,
-                order,
+                before + order,
                 &evaluation.transfers,
                 running,
                 &mut tick,
@@ -644,26 +662,6 @@ impl RunEnvironment<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the entries of the matrix on which the open comparisons rest.
-fn open_entries(
-    evaluation: &Evaluation,
-    collectors: &BTreeMap<MatrixEntry, RecordCollector>,
-) -> BTreeSet<MatrixEntry> {
-    let rests_on: BTreeSet<&String> = evaluation
-        .verdicts
-        .iter()
-        .filter(|verdict| {
-            verdict.outcome == VerdictOutcome::Inconclusive && verdict.disturbance.is_none()
-        })
-        .flat_map(|verdict| &verdict.records)
-        .collect();
-    collectors
-        .iter()
-        .filter(|(_, collector)| rests_on.contains(&collector.record.id))
-        .map(|(entry, _)| *entry)
-        .collect()
 }
 
 /// Returns why the meters use the time-sharing policy instead of a real-time policy: this process

@@ -79,11 +79,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Judged {
 }
 
 /// Judges a growing evaluation repeatedly. Verdicts are cached as long as no run or round is added
-/// to their evidence.
+/// to their evidence, within a look.
 #[derive(Debug, Default)]
 pub(crate) struct Judging {
-    /// The verdicts on the matrix, and the number of runs that they rest on.
-    matrix: Option<(usize, Matrix)>,
+    /// The verdicts on the matrix, with the number of runs that they rest on, and the look.
+    matrix: Option<((usize, u32), Matrix)>,
     transfers: TransferVerdicts,
 }
 
@@ -98,8 +98,9 @@ impl Judging {
             emulated,
         } = *evidence;
         let runs = records.iter().map(|record| record.runs.len()).sum();
+        let rests_on = (runs, settings.look);
         let matrix = match self.matrix.take() {
-            Some((known, drawn)) if known == runs => drawn,
+            Some((known, drawn)) if known == rests_on => drawn,
             _ => judge_matrix(settings, records, visits, emulated),
         };
         let Matrix {
@@ -107,7 +108,7 @@ impl Judging {
             reached,
             control,
         } = matrix.clone();
-        self.matrix = Some((runs, matrix));
+        self.matrix = Some((rests_on, matrix));
         let mut of_rounds = self.transfers.judge(settings, transfers, emulated);
         // Blocks have positive controls of their own.
         if let Some(control) = &control {
@@ -118,7 +119,8 @@ impl Judging {
             }
         }
         verdicts.extend(of_rounds);
-        let decided_after = (!emulated).then(|| decided_after(settings, records, &verdicts));
+        let decided_after =
+            (!emulated).then(|| decided_after(settings, records, transfers, &verdicts));
         let comparison = Comparison {
             control,
             decided_after: decided_after.flatten(),

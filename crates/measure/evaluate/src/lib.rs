@@ -36,6 +36,7 @@ mod matrix_time;
 mod measure;
 mod measuring_costs;
 mod negative_control;
+mod open_verdicts;
 mod outside_influence;
 mod progress_estimate;
 mod propose;

@@ -63,13 +63,21 @@ fn of(
         lengths: lengths(settings, meter, domain),
         tolerance,
         alarm,
-        risk: Risk::of(
-            count(settings),
-            Look {
-                number: settings.look,
-                of: looks(settings),
-            },
-        ),
+        risk: Risk::of(count(settings), look(settings)),
+    }
+}
+
+/// Returns the risk of a verdict on blocks. On an emulated machine open verdicts are not measured on.
+pub(crate) fn risk_of_blocks(settings: &EvaluationSettings, emulated: bool) -> Risk {
+    let pairs = judged(settings, |kind| kind == DisturbanceKind::Block);
+    let look = if emulated { Look::ONLY } else { look(settings) };
+    Risk::of(u32::try_from(pairs).unwrap_or(u32::MAX), look)
+}
+
+fn look(settings: &EvaluationSettings) -> Look {
+    Look {
+        number: settings.look,
+        of: looks(settings),
     }
 }
 
@@ -132,11 +140,6 @@ fn count(settings: &EvaluationSettings) -> u32 {
     let rounds = judged(settings, |kind| kind != DisturbanceKind::Block);
     let rounds = u32::try_from(rounds * (2 + StallLength::OF_A_PERIOD)).unwrap_or(u32::MAX);
     matrix.saturating_add(rounds)
-}
-
-/// Returns the number of pairs of a domain with blocks and a domain in which they are looked for.
-pub(crate) fn pairs(settings: &EvaluationSettings) -> usize {
-    judged(settings, |kind| kind == DisturbanceKind::Block)
 }
 
 /// Returns the number of verdicts on disturbances of these kinds. A repeated disturbance is one.
@@ -214,11 +217,11 @@ mod tests {
                 shortest_block: Nanos::from_millis(10),
                 findings: Vec::new(),
             });
-            (count(&plan), pairs(&plan))
+            (count(&plan), risk_of_blocks(&plan, true).alarm)
         };
         let none = asked(Vec::new());
         let found = asked(once.clone());
-        assert_eq!(found.1, 2, "one block, two domains");
+        assert_eq!(found.1, Risk::SINGLE.alarm / 2.0, "one block, two domains");
         assert!(found.0 > none.0, "{found:?} {none:?}");
         assert_eq!(asked([once.clone(), once].concat()), found);
     }

@@ -316,7 +316,7 @@ mod tests {
                 &windows(without),
                 Nanos(1000),
                 rampart_stats::CROSSED,
-                1,
+                &rampart_stats::Risk::SINGLE,
                 &rampart_stats::Resampling::default(),
             )
             .expect("windows");

@@ -43,6 +43,12 @@ impl Look {
 }
 
 impl Risk {
+    /// That of a single question, asked once.
+    pub const SINGLE: Self = Self {
+        alarm: ALARM_RISK,
+        hold: HOLD_RISK,
+    };
+
     /// Divides [`ALARM_RISK`] among all `questions` of an evaluation (Bonferroni), and both risks
     /// among its looks.
     #[must_use]
@@ -69,6 +75,7 @@ mod tests {
     fn divides_risks_among_questions_and_looks() {
         let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12);
         let one = Risk::of(1, Look::ONLY);
+        assert_eq!(one, Risk::SINGLE);
         close(one.alarm, 0.01);
         close(one.hold, 0.01);
         close(one.confidence(), 0.98);

@@ -14,7 +14,7 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
 use crate::median::median_interval_in_order;
-use crate::{ALARM_RISK, HOLD_RISK, Resampling, clopper_pearson};
+use crate::{Resampling, Risk, clopper_pearson};
 
 /// Largest transfer at which an isolation holds: a tenth of the time for which the other domain was
 /// stopped. A domain that shares a CPU with the blocked one has a transfer of 1. Effects of shared
@@ -26,9 +26,8 @@ pub const TRANSFER_TOLERANCE: f64 = 0.1;
 /// than 1 of 100 evaluations.
 pub const TRANSFER_RISK: f64 = 0.01;
 
-/// Largest p-value of a leak that only a few blocks show, of a single pair of domains. Of several pairs it is
-/// their part of [`ALARM_RISK`], if that is less. It is stricter because this is a second test of the same
-/// windows.
+/// Largest p-value of a leak that only a few blocks show, if half of [`Risk::alarm`] is not less. It is
+/// stricter because this is a second test of the same windows.
 pub const PARTIAL_RISK: f64 = 0.001;
 
 /// Smallest part of a block that counts as crossing into a window, on a real machine.
@@ -38,8 +37,8 @@ pub const CROSSED: f64 = TRANSFER_TOLERANCE;
 /// time from all others; half a block is more than they lose by that.
 pub const CROSSED_EMULATED: f64 = 0.5;
 
-/// Largest part of the blocks that may cross for an isolation to hold, at [`HOLD_RISK`]: without a
-/// late window it takes 35 windows with a block.
+/// Largest part of the blocks that may cross for an isolation to hold, at [`Risk::hold`]: without a
+/// late window it takes 35 windows with a block, at the last of several looks 37.
 pub const PART_TOLERANCE: f64 = 0.125;
 
 /// The same on an emulated machine, where rounds have half as many blocks: 17 windows.
@@ -93,7 +92,7 @@ pub struct Transfer {
     pub crossed_p_value: f64,
     /// Smallest transfer that is detected with a probability of 80 %.
     pub smallest_detectable: f64,
-    /// Upper bound of the part of all blocks that cross, at a confidence of 1 − [`HOLD_RISK`]: of the
+    /// Upper bound of the part of all blocks that cross, at a confidence of 1 − [`Risk::hold`]: of the
     /// part of late windows with a block, without those that are late anyway.
     pub part_at_most: f64,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
@@ -111,14 +110,13 @@ impl Transfer {
 /// Compares the worst latencies of windows with a block of `length` (the median of the actual
 /// lengths) with those of equally long windows without one.
 ///
-/// `pairs` is the number of pairs of domains that the evaluation compares: all together have
-/// [`ALARM_RISK`] (Bonferroni).
+/// `risk` is that of one of all pairs of domains that the evaluation compares: [`Risk::of`].
 ///
-/// - [`VerdictOutcome::Leaks`] if the transfer is above [`TRANSFER_TOLERANCE`] at the pair's part of that risk
+/// - [`VerdictOutcome::Leaks`] if the transfer is above [`TRANSFER_TOLERANCE`] at that risk of an alarm
 ///   and the p-value is below [`TRANSFER_RISK`], or if the number of windows
 ///   with a block that are late by more than `crossing` of it is significant by itself
 ///   ([`PARTIAL_RISK`]): an isolation that passes some blocks leaks, although the median holds.
-/// - [`VerdictOutcome::Holds`] if the transfer is below the tolerance at [`HOLD_RISK`], at most
+/// - [`VerdictOutcome::Holds`] if the transfer is below the tolerance at [`Risk::hold`], at most
 ///   [`PART_TOLERANCE`] of the blocks cross ([`PART_TOLERANCE_EMULATED`] if `crossing` is that of an
 ///   emulated machine), the count of worse windows would be as high by chance in 5 of 100
 ///   evaluations, and no window with a block is late by half a block unless some without a block
@@ -133,7 +131,7 @@ pub fn transfer(
     without_block: &[Nanos],
     length: Nanos,
     crossing: f64,
-    pairs: usize,
+    risk: &Risk,
     options: &Resampling,
 ) -> Option<Transfer> {
     if with_block.is_empty() || without_block.is_empty() || length == Nanos::ZERO {
@@ -150,9 +148,8 @@ pub fn transfer(
     let at = |confidence| difference(&blocked, &quiet, length, confidence);
     let transfer = at(CONFIDENCE)?;
     let sure = |risk: f64| at(1.0 - 2.0 * risk).filter(|at| at.confidence >= 1.0 - 2.0 * risk);
-    let alarm = ALARM_RISK / pairs.max(1) as f64;
-    let above = sure(alarm / 2.0).is_some_and(|at| at.low > TRANSFER_TOLERANCE);
-    let below = sure(HOLD_RISK).is_some_and(|at| at.high < TRANSFER_TOLERANCE);
+    let above = sure(risk.alarm / 2.0).is_some_and(|at| at.low > TRANSFER_TOLERANCE);
+    let below = sure(risk.hold).is_some_and(|at| at.high < TRANSFER_TOLERANCE);
 
     let over = |part: f64| {
         let limit = quiet_median + part * length;
@@ -164,7 +161,7 @@ pub fn transfer(
     let crossed_p_value = fisher(crossed, counts);
     let none_whole = crossed_whole.0 == 0
         || (crossed_whole.1 > 0 && fisher(crossed_whole, counts) >= WHOLE_DOUBT);
-    let part_at_most = part_at_most(crossed, counts);
+    let part_at_most = part_at_most(crossed, counts, risk.hold);
     let tolerance = if crossing < CROSSED_EMULATED {
         PART_TOLERANCE
     } else {
@@ -173,7 +170,8 @@ pub fn transfer(
     let enough = blocked.len().min(quiet.len()) >= FEWEST_WINDOWS;
     let outcome = if !enough {
         VerdictOutcome::Inconclusive
-    } else if (above && p_value < TRANSFER_RISK) || crossed_p_value < PARTIAL_RISK.min(alarm / 2.0)
+    } else if (above && p_value < TRANSFER_RISK)
+        || crossed_p_value < PARTIAL_RISK.min(risk.alarm / 2.0)
     {
         VerdictOutcome::Leaks
     } else if below && part_at_most <= tolerance && crossed_p_value >= PARTIAL_DOUBT && none_whole {
@@ -199,10 +197,10 @@ pub fn transfer(
 /// from the exact limits of both parts (C. J. Clopper and E. S. Pearson 1934), together in the worse
 /// direction (G. Y. Zou and A. Donner, Statistics in Medicine 27, 2008). If no window with a block is
 /// late it is their exact limit.
-fn part_at_most(late: (usize, usize), windows: (usize, usize)) -> f64 {
+fn part_at_most(late: (usize, usize), windows: (usize, usize), risk: f64) -> f64 {
     let exact = |late: usize, windows: usize| {
         // Each limit of a two-sided interval is one-sided at half the risk.
-        clopper_pearson(late as u64, windows as u64, 1.0 - 2.0 * HOLD_RISK)
+        clopper_pearson(late as u64, windows as u64, 1.0 - 2.0 * risk)
     };
     let (Some(with), Some(without)) = (exact(late.0, windows.0), exact(late.1, windows.1)) else {
         return 1.0;
@@ -313,10 +311,16 @@ mod tests {
     fn returns_none_without_data() {
         let options = Resampling::default();
         let (some, length) = ([Nanos(5); 10], Nanos(100));
-        assert_eq!(transfer(&[], &some, length, CROSSED, 1, &options), None);
-        assert_eq!(transfer(&some, &[], length, CROSSED, 1, &options), None);
         assert_eq!(
-            transfer(&some, &some, Nanos::ZERO, CROSSED, 1, &options),
+            transfer(&[], &some, length, CROSSED, &Risk::SINGLE, &options),
+            None
+        );
+        assert_eq!(
+            transfer(&some, &[], length, CROSSED, &Risk::SINGLE, &options),
+            None
+        );
+        assert_eq!(
+            transfer(&some, &some, Nanos::ZERO, CROSSED, &Risk::SINGLE, &options),
             None
         );
     }
@@ -343,7 +347,7 @@ mod tests {
                 &windows(without, by),
                 Nanos(1000),
                 CROSSED,
-                1,
+                &Risk::SINGLE,
                 &options,
             )
             .expect("windows")
@@ -375,7 +379,7 @@ mod tests {
         ) {
             let nanos = |values: Vec<u64>| values.into_iter().map(Nanos).collect::<Vec<_>>();
             let options = Resampling { resamples: 50, seed: 1 };
-            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), CROSSED, 1, &options)
+            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), CROSSED, &Risk::SINGLE, &options)
                 .expect("windows on both sides");
             prop_assert!(found.p_value > 0.0 && found.p_value <= 1.0);
             prop_assert!((0.0..=1.0).contains(&found.crossed_p_value));

@@ -10,7 +10,7 @@
 )]
 
 use rampart_model::{Nanos, VerdictOutcome};
-use rampart_stats::{CROSSED, Resampling, Transfer, transfer};
+use rampart_stats::{CROSSED, Look, Resampling, Risk, Transfer, transfer};
 #[cfg(test)]
 use rampart_stats::{FEWEST_WINDOWS, TRANSFER_RISK};
 use rand::{RngExt, SeedableRng};
@@ -21,7 +21,11 @@ use crate::simulation::normal;
 use crate::simulation::percent;
 
 /// Pairs of the simulated evaluations: five domains, each with blocks that are looked for in all others.
-const PAIRS: usize = 20;
+const PAIRS: u32 = 20;
+/// Windows of each kind before the first look, and how many times as many a pair that is open has at each of four
+/// looks: the evaluation takes two minutes, at the second look as at the first one, then four and six.
+const WINDOWS: usize = 40;
+const LOOKS: [usize; 4] = [1, 1, 2, 4];
 
 /// A simulated pair of domains.
 #[derive(Clone, Copy)]
@@ -52,9 +56,9 @@ const NOISY: Pair = Pair {
     stalls: 0.05,
     ..QUIET
 };
-/// The processes of the truth table, with the windows of each kind.
-const PROCESSES: [(&str, Pair, usize); 4] = [
-    ("quiet", QUIET, 40),
+/// The processes of the truth table.
+const PROCESSES: [(&str, Pair); 4] = [
+    ("quiet", QUIET),
     (
         "guest with steal",
         Pair {
@@ -63,16 +67,14 @@ const PROCESSES: [(&str, Pair, usize); 4] = [
             stalls: 0.02,
             ..QUIET
         },
-        80,
     ),
-    ("restless", NOISY, 160),
+    ("restless", NOISY),
     (
         "rare stalls",
         Pair {
             stalls: 0.005,
             ..QUIET
         },
-        40,
     ),
 ];
 
@@ -142,7 +144,7 @@ struct Rates {
 }
 
 /// Returns the rates of one process and one truth over evaluations of [`PAIRS`] pairs.
-fn rates((_, base, count): (&str, Pair, usize), truth: Truth, evaluations: u32) -> Rates {
+fn rates((_, base): (&str, Pair), truth: Truth, evaluations: u32) -> Rates {
     let pair = Pair {
         transfer: truth.transfer,
         part: truth.part,
@@ -154,7 +156,7 @@ fn rates((_, base, count): (&str, Pair, usize), truth: Truth, evaluations: u32) 
     for _ in 0..evaluations {
         let mut leaks = false;
         for _ in 0..PAIRS {
-            let found = pair.judged(&mut generator, count, PAIRS);
+            let found = pair.judged_over_looks(&mut generator);
             let holds = found.outcome == VerdictOutcome::Holds;
             let leaked = found.outcome == VerdictOutcome::Leaks;
             leaks |= leaked;
@@ -189,9 +191,8 @@ pub(crate) fn table(evaluations: u32) -> String {
             let if_wrong = |wrong: bool, of: u32| if wrong { of } else { 0 };
             let _ = writeln!(
                 text,
-                "| {}, {} windows | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} |",
                 process.0,
-                process.2,
                 truth.name,
                 percent(found.false_alarms, if_wrong(truth.wrong.1, evaluations)),
                 percent(found.holds, all),
@@ -222,6 +223,15 @@ fn transfers_of_whole_evaluations_are_right() {
             assert!(at_least(found.bounds, 0.94), "{what}");
         }
     }
+}
+
+fn judge(windows: &(Vec<Nanos>, Vec<Nanos>), risk: &Risk, generator: &mut Pcg64Mcg) -> Transfer {
+    let options = Resampling {
+        resamples: 200,
+        seed: generator.random(),
+    };
+    let length = Nanos(LENGTH as u64);
+    transfer(&windows.0, &windows.1, length, CROSSED, risk, &options).expect("windows")
 }
 
 /// Median quiet latency in ns.
@@ -272,21 +282,32 @@ impl Pair {
         ((with - without) / LENGTH, part.max(0.0))
     }
 
-    fn judged(self, generator: &mut Pcg64Mcg, count: usize, pairs: usize) -> Transfer {
-        let (blocked, quiet) = self.windows(generator, count);
-        let options = Resampling {
-            resamples: 400,
-            seed: generator.random(),
-        };
-        transfer(
-            &blocked,
-            &quiet,
-            Nanos(LENGTH as u64),
-            CROSSED,
-            pairs,
-            &options,
-        )
-        .expect("windows")
+    /// Judges windows of this number that are there at once.
+    #[cfg(test)]
+    fn judged(self, generator: &mut Pcg64Mcg, count: usize) -> Transfer {
+        let windows = self.windows(generator, count);
+        judge(&windows, &Risk::SINGLE, generator)
+    }
+
+    /// Judges one of [`PAIRS`], which is measured on as long as it is open at one of the [`LOOKS`].
+    fn judged_over_looks(self, generator: &mut Pcg64Mcg) -> Transfer {
+        let of = LOOKS.len() as u32;
+        let risk = |number| Risk::of(PAIRS, Look { number, of });
+        let mut windows = (Vec::new(), Vec::new());
+        for (number, times) in (1..).zip(LOOKS) {
+            let more = self.windows(generator, times * WINDOWS - windows.0.len());
+            if more.0.is_empty() {
+                // The answer of the look before, which has the same part of the risk.
+                continue;
+            }
+            windows.0.extend(more.0);
+            windows.1.extend(more.1);
+            let found = judge(&windows, &risk(number), generator);
+            if found.outcome != VerdictOutcome::Inconclusive {
+                break;
+            }
+        }
+        judge(&windows, &risk(of), generator)
     }
 
     /// Returns the count of each outcome.
@@ -295,7 +316,7 @@ impl Pair {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let mut found = (0, 0, 0);
         for _ in 0..trials {
-            match self.judged(&mut generator, count, 1).outcome {
+            match self.judged(&mut generator, count).outcome {
                 VerdictOutcome::Holds => found.0 += 1,
                 VerdictOutcome::Leaks => found.1 += 1,
                 _ => found.2 += 1,
@@ -331,7 +352,7 @@ fn p_value_has_its_nominal_level() {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let (mut five, mut one) = (0, 0);
         for _ in 0..trials {
-            let p_value = pair.judged(&mut generator, 20, 1).p_value;
+            let p_value = pair.judged(&mut generator, 20).p_value;
             five += usize::from(p_value < 0.05);
             one += usize::from(p_value < TRANSFER_RISK);
         }
@@ -356,7 +377,7 @@ fn finds_leaks_with_their_size() {
             let (true_transfer, _) = pair.truth(&mut generator);
             let (mut leaks, mut held) = (0, 0);
             for _ in 0..200 {
-                let found = pair.judged(&mut generator, 30, 1);
+                let found = pair.judged(&mut generator, 30);
                 leaks += usize::from(found.outcome == VerdictOutcome::Leaks);
                 let truth = found.transfer.low..=found.transfer.high;
                 held += usize::from(truth.contains(&true_transfer));
@@ -378,7 +399,7 @@ fn isolation_with_a_gap_does_not_hold() {
     let (holds, leaks, _) = pair.outcomes(41, 200, 40);
     assert!(holds <= 2 && leaks >= 160, "{holds} hold, {leaks} leak");
     let mut generator = Pcg64Mcg::seed_from_u64(42);
-    let found = std::iter::repeat_with(|| pair.judged(&mut generator, 40, 1))
+    let found = std::iter::repeat_with(|| pair.judged(&mut generator, 40))
         .find(|found| found.outcome == VerdictOutcome::Leaks)
         .expect("one that leaks");
     assert!(
@@ -413,7 +434,7 @@ fn isolation_with_a_small_gap_rarely_holds() {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let (mut holds, mut bounded) = (0, 0);
         for _ in 0..trials {
-            let found = pair.judged(&mut generator, count, 1);
+            let found = pair.judged(&mut generator, count);
             // Of the blocks that cross, windows that are late anyway hide some.
             let shown = if base.stalls > 0.0 { 0.85 * part } else { part };
             bounded += usize::from(found.part_at_most >= shown);
@@ -472,8 +493,15 @@ fn blocks_within_the_noise_decide_nothing() {
             ..NOISY
         };
         let (blocked, quiet) = pair.windows(&mut generator, 20);
-        let found = transfer(&blocked, &quiet, Nanos(CENTRE as u64), CROSSED, 1, &options)
-            .expect("windows");
+        let found = transfer(
+            &blocked,
+            &quiet,
+            Nanos(CENTRE as u64),
+            CROSSED,
+            &Risk::SINGLE,
+            &options,
+        )
+        .expect("windows");
         open += usize::from(found.outcome == VerdictOutcome::Inconclusive);
         assert!(found.smallest_detectable > 0.1, "{found:?}");
     }
@@ -492,11 +520,13 @@ fn detects_the_smallest_detectable_transfer() {
     for _ in 0..200 {
         let (mut blocked, quiet) = NOISY.windows(&mut generator, 30);
         let length = Nanos(LENGTH as u64);
-        let found = transfer(&blocked, &quiet, length, CROSSED, 1, &options).expect("windows");
+        let found =
+            transfer(&blocked, &quiet, length, CROSSED, &Risk::SINGLE, &options).expect("windows");
         for worst in &mut blocked {
             *worst += Nanos((found.smallest_detectable * LENGTH) as u64);
         }
-        let found = transfer(&blocked, &quiet, length, CROSSED, 1, &options).expect("windows");
+        let found =
+            transfer(&blocked, &quiet, length, CROSSED, &Risk::SINGLE, &options).expect("windows");
         detected += usize::from(found.p_value < 0.05);
     }
     assert!(detected >= 140, "{detected} of 200");
@@ -511,7 +541,14 @@ fn result_depends_only_on_the_seed() {
             resamples: 200,
             seed,
         };
-        transfer(&blocked, &quiet, Nanos(LENGTH as u64), CROSSED, 1, &options)
+        transfer(
+            &blocked,
+            &quiet,
+            Nanos(LENGTH as u64),
+            CROSSED,
+            &Risk::SINGLE,
+            &options,
+        )
     };
     assert_eq!(judged(1), judged(1));
     assert_ne!(judged(1), judged(2));

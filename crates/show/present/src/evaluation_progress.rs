@@ -3,7 +3,7 @@
 
 use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
 
-use crate::report::count_of_open_comparisons;
+use crate::report::inconclusive;
 
 /// Returns what will be measured.
 #[must_use]
@@ -24,7 +24,7 @@ pub fn planned_lines(evaluation: &Evaluation) -> Vec<String> {
     )];
     if let Some(limit) = plan.until_decided {
         lines.push(format!(
-            "Comparisons that are then inconclusive are measured on, for {limit} in all at most."
+            "What is then inconclusive is measured on, for {limit} in all at most."
         ));
     }
     if let Some(effects) = &evaluation.plan_effects {
@@ -42,10 +42,9 @@ pub fn planned_lines(evaluation: &Evaluation) -> Vec<String> {
 /// Returns that inconclusive comparisons are measured on until this time.
 #[must_use]
 pub fn measured_on_line(evaluation: &Evaluation, until: Nanos) -> String {
-    let (open, all) = count_of_open_comparisons(evaluation);
     format!(
-        "{open} of {all} comparisons are inconclusive: measuring them on until {until}. Ctrl-C ends it with \
-         a report of what is decided."
+        "{} are inconclusive: measuring them on until {until}. Ctrl-C ends it with a report of what is decided.",
+        inconclusive(evaluation)
     )
 }
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::describe::Description;
 use crate::linux::{TreeNode, configuration_space};
-use crate::names::RegionNames;
+use crate::names::{RegionNames, is_name};
 use crate::network::{NetworkLink, NetworkRequest, mac_address};
 use crate::pci::CellFunction;
 
@@ -385,8 +385,7 @@ fn mpidr(description: &Description, cpu: CpuId) -> Option<u64> {
 
 fn name(request: &CellRequest, in_use: &InUse, found: &mut Vec<Finding>) {
     let name = &request.name;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > NAME_BYTES || !name.chars().all(allowed) || name == "root" {
+    if !is_name(name, NAME_BYTES) || name == "root" {
         found.push(
             problem(
                 format!("cell `{}`", name.escape_debug()),

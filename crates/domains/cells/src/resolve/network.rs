@@ -8,7 +8,7 @@ use rampart_model::{ByteSize, Finding};
 use super::memory::{Placed, last_fit};
 use super::{CellInUse, CellRequest, InUse, NAME_BYTES, Payload, problem};
 use crate::describe::{AddressSpan, Description};
-use crate::names::LONGEST_NAME;
+use crate::names::{LONGEST_NAME, is_name};
 use crate::network::{NetworkLink, NetworkRequest, ROOT_PEER, section_bytes, wrong_bytes};
 
 /// The names of a network's sections in a program without an operating system: that which it writes, and that
@@ -119,7 +119,6 @@ fn invalid(request: &CellRequest, network: &NetworkRequest, twice: bool) -> Opti
         Payload::Bare => LONGEST_NAME - section_names("")[1].len(),
         Payload::Linux => NAME_BYTES,
     };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if twice {
         let finding = problem(location, "the cell has two networks with the same peer");
         return Some(finding.fix("remove one of them"));
@@ -128,7 +127,7 @@ fn invalid(request: &CellRequest, network: &NetworkRequest, twice: bool) -> Opti
         let finding = problem(location, "the peer is the cell itself");
         return Some(finding.fix("name another cell, or root"));
     }
-    if peer.is_empty() || peer.len() > longest || !peer.chars().all(allowed) {
+    if !is_name(peer, longest) {
         let finding = problem(location, "invalid name of a peer").values(
             format!("`{}`", peer.escape_debug()),
             format!("root, or a cell with a name of at most {longest} characters"),

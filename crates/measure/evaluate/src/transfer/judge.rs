@@ -22,7 +22,7 @@ use crate::statements;
 const CONTROL_LEAST: f64 = 0.5;
 
 /// The verdicts on disturbances. A verdict depends on the rounds of its own disturbance and, for
-/// loads, on the quiet rounds; it is cached until one of these is added.
+/// loads, on the quiet rounds, and on the look; it is cached until one of these changes.
 #[derive(Debug, Default)]
 pub(crate) struct TransferVerdicts {
     drawn: Vec<Drawn>,
@@ -32,8 +32,8 @@ pub(crate) struct TransferVerdicts {
 #[derive(Debug)]
 struct Drawn {
     disturbance: Disturbance,
-    /// The rounds that it rests on.
-    rounds: Vec<String>,
+    /// The rounds that it rests on, and the look.
+    rests_on: (Vec<String>, u32),
     verdicts: Vec<Verdict>,
 }
 
@@ -83,17 +83,17 @@ impl TransferVerdicts {
         emulated: bool,
     ) -> &[Verdict] {
         let row = Row::new(disturbance, rounds);
-        let rests_on = row.rests_on();
+        let rests_on = (row.rests_on(), settings.look);
         let index = self
             .drawn
             .iter()
             .position(|one| one.disturbance == *disturbance);
         let index = match index {
-            Some(index) if self.drawn[index].rounds == rests_on => index,
+            Some(index) if self.drawn[index].rests_on == rests_on => index,
             known => {
                 let new = Drawn {
                     disturbance: disturbance.clone(),
-                    rounds: rests_on,
+                    rests_on,
                     verdicts: row.verdicts(settings, emulated),
                 };
                 match known {
@@ -282,7 +282,7 @@ impl<'a> Row<'a> {
             &windows.without_block,
             windows.length,
             crossing(emulated),
-            questions::pairs(settings),
+            &questions::risk_of_blocks(settings, emulated),
             &Resampling {
                 seed: settings.seed,
                 ..Resampling::default()

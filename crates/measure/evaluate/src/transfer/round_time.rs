@@ -16,7 +16,7 @@ pub(super) const USUAL_BLOCK_ROUND: Nanos = Nanos::from_secs(5);
 const REPETITIONS: [usize; 2] = [3, 2];
 /// With much time, every disturbance has at most so many rounds: 30 rounds of 80 blocks bound the
 /// part of blocks that cross at one in 500, and a document of more would be too large to read.
-const MOST_REPETITIONS: usize = 30;
+pub(crate) const MOST_REPETITIONS: usize = 30;
 
 /// The shares of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

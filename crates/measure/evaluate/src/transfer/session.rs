@@ -94,6 +94,40 @@ pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
     rounds
 }
 
+/// Returns `turns` further turns of the disturbances that are open, in order, after the rounds that were made. Blocks
+/// have the lengths of before, so that only groups with loads have quiet rounds again.
+pub(crate) fn more_rounds(
+    plan: &TransferSettings,
+    open: &BTreeSet<Disturbance>,
+    turns: usize,
+    made: &[TransferRecord],
+    seed: u64,
+) -> Vec<PlannedRound> {
+    let mut again = plan.clone();
+    for group in &mut again.groups {
+        let of_group: BTreeSet<&Disturbance> = group.disturbances.iter().collect();
+        let once: Vec<Disturbance> = of_group
+            .intersection(&open.iter().collect())
+            .copied()
+            .cloned()
+            .collect();
+        group.disturbances = std::iter::repeat_n(once, turns).flatten().collect();
+    }
+    let mut rounds = order(&again, seed);
+    rounds.retain(|round| {
+        let mut others = again.groups[round.group].disturbances.iter();
+        round.disturbance.is_some() || others.any(|other| other.kind != DisturbanceKind::Block)
+    });
+    for round in &mut rounds {
+        let same = made.iter().filter(|record| {
+            record.group as usize == round.group && record.disturbance == round.disturbance
+        });
+        round.number += u32::try_from(same.count()).unwrap_or(u32::MAX);
+        round.duration = plan.loaded;
+    }
+    rounds
+}
+
 /// Returns the number of invalid parts of a round.
 pub(super) fn faults(record: &TransferRecord) -> usize {
     let watched = record.watched.iter();
@@ -384,6 +418,51 @@ mod tests {
         let second = again(&mut repeats, &rounds[1], 1).expect("a repeat");
         assert_eq!(again(&mut repeats, &second, 1), None);
         assert_eq!(again(&mut repeats, &rounds[2], 1), None, "all was in vain");
+    }
+
+    #[test]
+    fn open_disturbances_have_further_rounds() {
+        let mut plan = plan(&["block:host", "block:task", "cpu:host", "cpu:host"]);
+        plan.groups.push(plan.groups[0].clone());
+        plan.groups[1].disturbances.truncate(2);
+        let made: Vec<TransferRecord> = order(&plan, 1)
+            .iter()
+            .map(|round| TransferRecord {
+                group: round.group as u32,
+                disturbance: round.disturbance.clone(),
+                ..record(0)
+            })
+            .collect();
+        let more = |words: &[&str], turns| {
+            let open = words
+                .iter()
+                .map(|word| word.parse().expect("a disturbance"));
+            let mut ids: Vec<String> = more_rounds(&plan, &open.collect(), turns, &made, 1)
+                .iter()
+                .map(PlannedRound::id)
+                .collect();
+            ids.sort();
+            ids
+        };
+        assert_eq!(
+            more(&["block:task"], 2),
+            [
+                "block:task/0/1",
+                "block:task/0/2",
+                "block:task/1/1",
+                "block:task/1/2"
+            ]
+        );
+        assert_eq!(
+            more(&["cpu:host", "block:host"], 1),
+            [
+                "block:host/0/1",
+                "block:host/1/1",
+                "cpu:host/0/2",
+                "quiet/0/2"
+            ]
+        );
+        assert!(more(&["block:container"], 3).is_empty());
     }
 
     #[test]

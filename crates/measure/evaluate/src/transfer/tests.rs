@@ -62,7 +62,7 @@ fn plan() -> EvaluationSettings {
         run_duration: Nanos::SECOND,
         deadline: Nanos::SECOND,
         until_decided: None,
-        look: 1,
+        look: 2,
         deadline_from_user: false,
         total: Nanos::SECOND,
         seed: 1,

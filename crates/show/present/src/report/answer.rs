@@ -75,7 +75,7 @@ fn state_line(evaluation: &Evaluation) -> Text {
         };
         parts.push(format!("{word} {}", format::time(lasted)));
     }
-    parts.extend(open_comparisons(evaluation));
+    parts.extend(still_open(evaluation));
     parts.push(if evaluation.settings.deadline_from_user {
         format!("deadline {}", format::time(evaluation.settings.deadline))
     } else {
@@ -85,18 +85,35 @@ fn state_line(evaluation: &Evaluation) -> Text {
     parts.join(" · ").into()
 }
 
-/// Returns how many comparisons are inconclusive and how much time would decide them; `None` if all are
+/// Returns how much is inconclusive and how much time would decide it; `None` if all is
 /// decided, or if the time is not known.
-fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
-    let (open, all) = count_of_open_comparisons(evaluation);
+fn still_open(evaluation: &Evaluation) -> Option<String> {
+    let open = inconclusive(evaluation);
     let after = about(evaluation.comparison.decided_after?);
     Some(format!(
-        "{open} of {all} comparisons inconclusive: about {after} would decide them (--until-decided)"
+        "{open} inconclusive: about {after} would decide them (--until-decided)"
     ))
 }
 
+/// Formats `2 of 12 comparisons and 1 of 4 disturbances of other domains`.
+pub(crate) fn inconclusive(evaluation: &Evaluation) -> String {
+    let counts = [
+        (count_of_open_comparisons(evaluation), "comparisons"),
+        (
+            count_of_open_disturbances(evaluation),
+            "disturbances of other domains",
+        ),
+    ];
+    let open: Vec<String> = counts
+        .iter()
+        .filter(|((open, _), _)| *open > 0)
+        .map(|((open, all), of)| format!("{open} of {all} {of}"))
+        .collect();
+    open.join(" and ")
+}
+
 /// Returns the number of inconclusive comparisons with the host and with loads, and that of all.
-pub(crate) fn count_of_open_comparisons(evaluation: &Evaluation) -> (usize, usize) {
+fn count_of_open_comparisons(evaluation: &Evaluation) -> (usize, usize) {
     let comparisons = evaluation.verdicts.iter().filter(|verdict| {
         verdict.disturbance.is_none()
             && matches!(
@@ -104,8 +121,20 @@ pub(crate) fn count_of_open_comparisons(evaluation: &Evaluation) -> (usize, usiz
                 Question::SameAsHost | Question::Interference
             )
     });
+    count_of_open(comparisons)
+}
+
+/// Returns the number of inconclusive verdicts on disturbances of other domains, and that of all.
+fn count_of_open_disturbances(evaluation: &Evaluation) -> (usize, usize) {
+    count_of_open(evaluation.verdicts.iter().filter(|verdict| {
+        let by = verdict.disturbance.as_ref();
+        by.is_some_and(|by| by.domain != verdict.domain)
+    }))
+}
+
+fn count_of_open<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> (usize, usize) {
     let (open, decided): (Vec<_>, Vec<_>) =
-        comparisons.partition(|verdict| verdict.outcome == VerdictOutcome::Inconclusive);
+        verdicts.partition(|verdict| verdict.outcome == VerdictOutcome::Inconclusive);
     (open.len(), open.len() + decided.len())
 }
 

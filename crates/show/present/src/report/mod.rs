@@ -23,7 +23,7 @@ mod unwanted_activity;
 mod verdicts;
 mod worst;
 
-pub(crate) use answer::count_of_open_comparisons;
+pub(crate) use answer::inconclusive;
 pub(crate) use causes::explained;
 pub(crate) use findings::{findings, part_words};
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is inconclusive and would be decided by more data. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{Disturbance, DisturbanceKind, Evaluation, Nanos, Side, VerdictOutcome};
+
+use crate::MatrixEntry;
+use crate::collect::RecordCollector;
+use crate::measuring_costs::MeasuringCosts;
+use crate::transfer::round_time::MOST_REPETITIONS;
+use crate::transfer::session::{PlannedRound, more_rounds};
+
+/// While comparisons are open, rounds get one part in so many of the time until the next look.
+pub(crate) const SHARE_OF_OPEN_ROUNDS: u64 = 3;
+
+/// Returns the entries of the matrix on which the open comparisons rest.
+pub(crate) fn open_entries(
+    evaluation: &Evaluation,
+    collectors: &BTreeMap<MatrixEntry, RecordCollector>,
+) -> BTreeSet<MatrixEntry> {
+    let rests_on: BTreeSet<&String> = evaluation
+        .verdicts
+        .iter()
+        .filter(|verdict| {
+            verdict.outcome == VerdictOutcome::Inconclusive && verdict.disturbance.is_none()
+        })
+        .flat_map(|verdict| &verdict.records)
+        .collect();
+    collectors
+        .iter()
+        .filter(|(_, collector)| rests_on.contains(&collector.record.id))
+        .map(|(entry, _)| *entry)
+        .collect()
+}
+
+/// Returns the disturbances with an inconclusive verdict that more rounds may decide: not blocks that do not stop
+/// their own domain.
+pub(crate) fn open_disturbances(evaluation: &Evaluation) -> BTreeSet<Disturbance> {
+    let of_rounds = || {
+        let verdicts = evaluation.verdicts.iter();
+        verdicts.filter_map(|verdict| Some((verdict.disturbance.as_ref()?, verdict)))
+    };
+    let controlled = |by: &Disturbance| {
+        let is_needed = by.kind == DisturbanceKind::Block && by.side == Side::Inside;
+        let mut own = of_rounds().filter(|(of, verdict)| *of == by && verdict.domain == by.domain);
+        !is_needed || own.any(|(_, verdict)| verdict.outcome == VerdictOutcome::Leaks)
+    };
+    of_rounds()
+        .filter(|(by, verdict)| {
+            verdict.outcome == VerdictOutcome::Inconclusive
+                && verdict.figures.is_some()
+                && controlled(by)
+        })
+        .map(|(by, _)| by.clone())
+        .collect()
+}
+
+/// Returns further rounds of the open disturbances, as many as were made, as far as they fit into this time.
+pub(crate) fn open_rounds(evaluation: &Evaluation, time: Nanos, seed: u64) -> Vec<PlannedRound> {
+    let Some(plan) = &evaluation.settings.transfer else {
+        return Vec::new();
+    };
+    let of = |by: &Disturbance| {
+        let made = evaluation.transfers.iter();
+        let made = made.filter(|round| round.disturbance.as_ref() == Some(by));
+        let groups: BTreeSet<u32> = made.clone().map(|round| round.group).collect();
+        made.count() / groups.len().max(1)
+    };
+    let mut open = open_disturbances(evaluation);
+    open.retain(|by| of(by) < MOST_REPETITIONS);
+    let longest = evaluation.transfers.iter().map(|round| round.duration);
+    let each = longest.max().unwrap_or_default() + MeasuringCosts::REAL.round_overhead;
+    let rounds = |turns| more_rounds(plan, &open, turns, &evaluation.transfers, seed);
+    let fitting = time.0 / (each.0 * rounds(1).len() as u64).max(1);
+    let fewest = open.iter().map(of).min().unwrap_or_default();
+    rounds(fewest.min(usize::try_from(fitting).unwrap_or(usize::MAX)))
+}
