@@ -14,24 +14,26 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::describe::{Sources, describe};
-use rampart_cells::device::Device;
 use rampart_cells::linux::{
     AddressSpan, LinuxCell, LinuxError, LinuxOrder, LinuxRegions, initramfs,
 };
 use rampart_cells::names::RegionNames;
-use rampart_cells::operate::Operator;
 use rampart_cells::resolve::CellRequest;
-use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
     CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterRequest, MeterSettings,
     Nanos, Phase,
+};
+
+mod linux_cell;
+
+use linux_cell::{
+    GUEST_PROGRAM, Parts, Result, enable, exit_code, output, print_console, report, resolved,
 };
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
@@ -45,8 +47,6 @@ const RESOLVED_BYTES: u64 = 192 << 20;
 /// An emulated kernel boots in seconds, much later on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(150);
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Path of this program in a cell.
-const GUEST_PROGRAM: &str = "/bin/guest-program";
 /// A device with a driver built into the kernel, by the first word of its `compatible`.
 const CLOCK: &str = "arm,pl031";
 /// Number of alarms, one per second.
@@ -58,51 +58,27 @@ const BATCHES_BEFORE_CRASH: u32 = 3;
 /// On one CPU the kernel sends itself at most one interrupt for this number of timer interrupts.
 const MOST_SENT_ONE_IN: u64 = 20;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-fn report(good: bool, what: &str) {
-    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+fn boot(parts: &Parts, name: &str, cpus: &[u64]) -> std::result::Result<LinuxCell, LinuxError> {
+    boot_with(parts, name, cpus, "")
 }
 
-/// The files of a cell: the kernel of this machine, the meter, and this program.
-struct Parts {
-    image: Vec<u8>,
-    initramfs: Vec<u8>,
-}
-
-impl Parts {
-    fn read(kernel: &str, meter: &str) -> Result<Self> {
-        let program = std::fs::read(std::env::current_exe()?)?;
-        Ok(Self {
-            image: std::fs::read(kernel)?,
-            initramfs: initramfs(
-                &std::fs::read(meter)?,
-                &[(GUEST_PROGRAM.trim_start_matches('/'), 0o755, &program)],
-            )?,
-        })
-    }
-
-    fn boot(&self, name: &str, cpus: &[u64]) -> std::result::Result<LinuxCell, LinuxError> {
-        self.boot_with(name, cpus, "")
-    }
-
-    fn boot_with(
-        &self,
-        name: &str,
-        cpus: &[u64],
-        arguments: &str,
-    ) -> std::result::Result<LinuxCell, LinuxError> {
-        let regions = LinuxRegions::within(SPAN)?;
-        LinuxCell::boot(LinuxOrder {
-            configuration: regions.configuration(name, cpus),
-            image: self.image.clone(),
-            initramfs: self.initramfs.clone(),
-            arguments: arguments.to_owned(),
-            nodes: Vec::new(),
-            names: RegionNames::default(),
-            functions: Vec::new(),
-        })
-    }
+/// Boots a cell in [`SPAN`].
+fn boot_with(
+    parts: &Parts,
+    name: &str,
+    cpus: &[u64],
+    arguments: &str,
+) -> std::result::Result<LinuxCell, LinuxError> {
+    let regions = LinuxRegions::within(SPAN)?;
+    LinuxCell::boot(LinuxOrder {
+        configuration: regions.configuration(name, cpus),
+        image: parts.image.clone(),
+        initramfs: parts.initramfs.clone(),
+        arguments: arguments.to_owned(),
+        nodes: Vec::new(),
+        names: RegionNames::default(),
+        functions: Vec::new(),
+    })
 }
 
 fn release() -> String {
@@ -132,18 +108,9 @@ fn under_load<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Returns the output of a program in the cell.
-fn output(agent: &Agent, words: &[&str]) -> Result<String> {
-    let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
-    let mut text = String::new();
-    process.stdout.read_to_string(&mut text)?;
-    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
-    Ok(text)
-}
-
 /// Returns the number of virtual timer interrupts on all CPUs of the cell.
 fn timer_interrupts(agent: &Agent) -> Result<u64> {
-    let text = output(agent, &["/init", "show", "/proc/interrupts"])?;
+    let text = output(agent, &["/init", "show", "/proc/interrupts"], TIMEOUT)?;
     let line = text.lines().find(|line| line.contains("arch_timer"));
     let line = line.ok_or("no arch_timer in /proc/interrupts")?;
     let counts = line.split_whitespace().skip(1);
@@ -258,15 +225,9 @@ fn check(cell: &LinuxCell, agent: &Agent, cpus: &[u32], what: &str) -> Result<()
     Ok(())
 }
 
-fn print_console(cell: &LinuxCell) {
-    for line in cell.console() {
-        println!("cell {line}");
-    }
-}
-
 fn one_cpu(parts: &Parts) -> Result<()> {
     let begin = Instant::now();
-    let cell = parts.boot("linux-1", &[3])?;
+    let cell = boot(parts, "linux-1", &[3])?;
     let agent = cell.agent(BOOT_TIMEOUT)?;
     println!("figure one CPU: answers after {:?}", begin.elapsed());
     let hello = agent.hello();
@@ -285,7 +246,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     // A second connection works as well.
     let again = cell.agent(TIMEOUT)?;
     report(
-        output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
+        output(&again, &["/init", "show", "/proc/interrupts"], TIMEOUT)?.contains("arch_timer"),
         "one CPU: a second connection works",
     );
     print_console(&cell);
@@ -336,7 +297,7 @@ fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
 }
 
 fn two_cpus(parts: &Parts) -> Result<()> {
-    let cell = parts.boot("linux-2", &[2, 3])?;
+    let cell = boot(parts, "linux-2", &[2, 3])?;
     let agent = cell.agent(BOOT_TIMEOUT)?;
     report(
         agent.hello().cpus.to_string() == "0-1",
@@ -352,7 +313,7 @@ fn two_cpus(parts: &Parts) -> Result<()> {
 /// Boots kernels that fail before their first program. The error has the kernel's own reason.
 fn failing(parts: &Parts) -> Result<()> {
     // The later of two parameters is in effect; a kernel without a first program looks for a disk.
-    let cell = parts.boot_with("no-init", &[3], "rdinit=/none")?;
+    let cell = boot_with(parts, "no-init", &[3], "rdinit=/none")?;
     stopped(&cell, "without a first program", StopReason::SystemReset)?;
     let error = cell.agent(Duration::from_secs(1)).err();
     let error = error.map_or_else(String::new, |error| error.to_string());
@@ -367,7 +328,7 @@ fn failing(parts: &Parts) -> Result<()> {
     );
     cell.destroy()?;
     // Parameters are parsed before the memory is known, so the kernel does not reset itself.
-    let cell = parts.boot_with("no-memory", &[3], "mem=1M")?;
+    let cell = boot_with(parts, "no-memory", &[3], "mem=1M")?;
     let error = cell.agent(Duration::from_secs(20)).err();
     let error = error.map_or_else(String::new, |error| error.to_string());
     println!("failing {}", error.replace('\n', "\nfailing "));
@@ -379,18 +340,9 @@ fn failing(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-fn enable() -> Result<Device> {
-    let device = Device::open()?;
-    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
-    let blob = machine.system(HYPERVISOR).checked();
-    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
-    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
-    Ok(device)
-}
-
 fn run(kernel: &str, meter: &str) -> Result<()> {
-    let device = enable()?;
-    let mut parts = Parts::read(kernel, meter)?;
+    let device = enable(HYPERVISOR)?;
+    let mut parts = Parts::read(kernel, meter, &[], &[])?;
     for (what, done) in [
         ("failing", failing(&parts)),
         ("one CPU", one_cpu(&parts)),
@@ -402,7 +354,7 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
     }
     parts.image.truncate(40);
     report(
-        matches!(parts.boot("none", &[3]), Err(LinuxError::Image(_))),
+        matches!(boot(&parts, "none", &[3]), Err(LinuxError::Image(_))),
         "an invalid kernel image is refused",
     );
     device.disable()?;
@@ -412,8 +364,8 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
 
 /// Panics while a cell measures; the reader of the machine's memory examines the cell.
 fn crash(kernel: &str, meter: &str) -> Result<()> {
-    let _device = enable()?;
-    let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
+    let _device = enable(HYPERVISOR)?;
+    let cell = boot(&Parts::read(kernel, meter, &[], &[])?, "survivor", &[3])?;
     let to_root = cell.regions().to_root;
     println!(
         "figure to the root: {:#x}+{:#x}",
@@ -443,8 +395,7 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
 
 /// Assigns a device of the machine to a cell: its driver probes it, and its interrupts arrive.
 fn device(kernel: &str, meter: &str) -> Result<()> {
-    let parts = Parts::read(kernel, meter)?;
-    let operator = Operator::open()?;
+    let parts = Parts::read(kernel, meter, &[], &[])?;
     let mut devices = describe(&Sources::of_this_machine()?).devices.into_iter();
     let clock = devices.find(|device| device.compatible.first().is_some_and(|one| one == CLOCK));
     let clock = clock.ok_or("the device tree has no clock")?;
@@ -452,8 +403,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
         devices: vec![clock.path],
         ..CellRequest::linux("clock", RESOLVED_BYTES)
     };
-    let resolved = operator.resolved(&request, &CpuSet::new());
-    let resolved = resolved.map_err(|error| format!("{error:?}"))?;
+    let resolved = resolved(&request)?;
     report(
         resolved.findings.is_empty() && resolved.nodes.len() == 2,
         &format!(
@@ -461,25 +411,17 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
             resolved.findings
         ),
     );
-    let cell = LinuxCell::boot(LinuxOrder {
-        configuration: resolved.configuration,
-        image: parts.image,
-        initramfs: parts.initramfs,
-        arguments: String::new(),
-        nodes: resolved.nodes,
-        names: resolved.names,
-        functions: resolved.functions,
-    })?;
+    let cell = parts.boot(resolved)?;
     let agent = cell.agent(BOOT_TIMEOUT)?;
     let counted = || -> Result<u64> {
-        let text = output(&agent, &["/init", "show", "/proc/interrupts"])?;
+        let text = output(&agent, &["/init", "show", "/proc/interrupts"], TIMEOUT)?;
         let line = text.lines().find(|line| line.contains("rtc-pl031"));
         let count = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
         Ok(count.ok_or("no interrupt of rtc-pl031")?)
     };
     let before = counted()?;
     let exits = cell.exits()?;
-    let alarm_output = output(&agent, &[GUEST_PROGRAM, "alarms"])?;
+    let alarm_output = output(&agent, &[GUEST_PROGRAM, "alarms"], TIMEOUT)?;
     let exits = since(&cell, &exits)?;
     let interrupts = counted()? - before;
     println!("figure device: interrupts {interrupts} exits {exits:?}");
@@ -560,11 +502,5 @@ fn main() -> std::process::ExitCode {
         [what @ ("reset" | "panic")] => inside(what),
         _ => Err("see the top of linux_agent.rs".into()),
     };
-    match done {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            report(false, &error.to_string());
-            std::process::ExitCode::FAILURE
-        }
-    }
+    exit_code(done)
 }

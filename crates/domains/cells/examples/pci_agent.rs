@@ -15,28 +15,32 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, MODULE_LIST};
+use rampart_agent::Agent;
 use rampart_cells::describe::{Description, PciFunction, Sources, describe};
-use rampart_cells::device::Device;
-use rampart_cells::linux::{LinuxCell, LinuxOrder, initramfs};
+use rampart_cells::linux::LinuxCell;
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CellRequest, CpuSelection, Resolved};
-use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::Exit;
-use rampart_model::{CpuId, CpuSet};
+use rampart_model::CpuId;
+
+mod linux_cell;
+
+use linux_cell::{
+    GUEST_PROGRAM, Parts, Result, agent_of, enable, exit_code, output, print_console, report,
+    resolved,
+};
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 10 << 20);
 const MEMORY: u64 = 192 << 20;
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const TIMEOUT: Duration = Duration::from_secs(20);
-const GUEST_PROGRAM: &str = "/bin/guest-program";
 const NETWORK_PROGRAM: &str = "/bin/network-program";
 /// The gateway of QEMU's user network, which answers echo requests, and the address of the first machine.
 const GATEWAY: &str = "10.0.2.2";
@@ -45,12 +49,6 @@ const PINGS: &str = "20";
 const FUNCTIONS: &str = "/sys/bus/pci/devices";
 /// On the disk behind the SMMU.
 const FILE: &str = "/var/lib/rampart/pci-test";
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-fn report(good: bool, what: &str) {
-    println!("{}  {what}", if good { "ok" } else { "FAILED" });
-}
 
 /// Writes to the root's disk and reads it back, without what Linux has in memory.
 fn disk_works(what: &str) -> Result<()> {
@@ -83,90 +81,18 @@ fn configuration(address: &str) -> Result<File> {
     Ok(OpenOptions::new().read(true).write(true).open(path)?)
 }
 
-/// The files of the cells.
-struct Parts {
-    image: Vec<u8>,
-    initramfs: Vec<u8>,
-}
-
-impl Parts {
-    fn read(kernel: &str, meter: &str, network: &str, modules: &[&str]) -> Result<Self> {
-        let program = fs::read(std::env::current_exe()?)?;
-        let network = fs::read(network)?;
-        let paths = modules.iter().map(|path| {
-            let name = Path::new(path).file_name().unwrap_or_default();
-            format!("/lib/{}", name.to_string_lossy())
-        });
-        let paths: Vec<String> = paths.collect();
-        let contents: Vec<Vec<u8>> = modules
-            .iter()
-            .map(fs::read)
-            .collect::<std::io::Result<_>>()?;
-        let list: String = paths.iter().map(|path| format!("{path}\n")).collect();
-        let mut files = vec![
-            (GUEST_PROGRAM, 0o755, program.as_slice()),
-            (NETWORK_PROGRAM, 0o755, network.as_slice()),
-            (MODULE_LIST, 0o644, list.as_bytes()),
-        ];
-        for (path, content) in paths.iter().zip(&contents) {
-            files.push((path, 0o644, content));
-        }
-        for file in &mut files {
-            file.0 = file.0.trim_start_matches('/');
-        }
-        Ok(Self {
-            image: fs::read(kernel)?,
-            initramfs: initramfs(&fs::read(meter)?, &files)?,
-        })
-    }
-
-    fn boot(&self, name: &str, resolved: Resolved) -> Result<(LinuxCell, Agent)> {
-        for finding in &resolved.findings {
-            println!("figure {name}: {finding}");
-        }
-        let cell = LinuxCell::boot(LinuxOrder {
-            configuration: resolved.configuration,
-            image: self.image.clone(),
-            initramfs: self.initramfs.clone(),
-            arguments: String::new(),
-            nodes: resolved.nodes,
-            names: resolved.names,
-            functions: resolved.functions,
-        })?;
-        let agent = match cell.agent(BOOT_TIMEOUT) {
-            Ok(agent) => agent,
-            Err(error) => {
-                let lines = cell.kernel_log()?.unwrap_or_default();
-                lines.iter().for_each(|line| println!("cell {line}"));
-                return Err(error.into());
-            }
-        };
-        let problems = &agent.hello().problems;
-        report(
-            problems.is_empty(),
-            &format!("{name}: problems {problems:?}"),
-        );
-        Ok((cell, agent))
-    }
-}
-
-/// Requests a cell with these devices.
-fn resolved(name: &str, devices: &[&str]) -> Result<Resolved> {
-    let request = CellRequest {
+/// Returns the resources of a cell with these devices.
+fn with_devices(name: &str, devices: &[&str]) -> Result<Resolved> {
+    resolved(&CellRequest {
         devices: devices.iter().map(|one| (*one).to_owned()).collect(),
         cpus: CpuSelection::List([CpuId(3)].into_iter().collect()),
         ..CellRequest::linux(name, MEMORY)
-    };
-    let resolved = Operator::open()?.resolved(&request, &CpuSet::new());
-    Ok(resolved.map_err(|error| error.to_string())?)
+    })
 }
 
-/// Returns the output of a program in the cell.
+/// Returns the output of a program in the cell, and prints it.
 fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
-    let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
-    let mut text = String::new();
-    process.stdout.read_to_string(&mut text)?;
-    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
+    let text = output(agent, words, TIMEOUT)?;
     print!("{text}");
     Ok(text)
 }
@@ -212,12 +138,6 @@ fn packets_cause_no_exits(name: &str, cell: &LinuxCell, agent: &Agent) -> Result
     Ok(())
 }
 
-fn print_console(cell: &LinuxCell) {
-    for line in cell.console() {
-        println!("cell {line}");
-    }
-}
-
 /// The root's accesses to the configuration space of a function that a cell has, and of the root port above it.
 fn the_root_reaches_no_function_of_a_cell(function: &PciFunction) -> Result<()> {
     for address in function.behind.iter().chain([&function.address]) {
@@ -240,7 +160,7 @@ fn release_root_port(function: &PciFunction) -> Result<()> {
     let Some(port) = &function.behind else {
         return Ok(());
     };
-    let refused = resolved("refused", &[function.address.as_str()]).err();
+    let refused = with_devices("refused", &[function.address.as_str()]).err();
     let refused = refused.map(|error| error.to_string()).unwrap_or_default();
     report(
         refused.contains("Linux uses the root port above it"),
@@ -261,7 +181,8 @@ fn a_function_in_a_cell(
     configuration(&own.address)?.read_exact_at(&mut before, 0)?;
     // As a driver with message-signalled interrupts leaves it.
     configuration(&own.address)?.write_all_at(&[0, 4], 4)?;
-    let (cell, agent) = parts.boot(name, resolved(name, &[own.address.as_str()])?)?;
+    let cell = parts.boot(with_devices(name, &[own.address.as_str()])?)?;
+    let agent = agent_of(&cell, name, BOOT_TIMEOUT)?;
     let named = inside(&agent, &[GUEST_PROGRAM, "name", driver])?;
     print_console(&cell);
     if !named.contains("ok  ") {
@@ -282,7 +203,7 @@ fn a_function_in_a_cell(
     );
     packets_cause_no_exits(&format!("{name}, after the attacks"), &cell, &agent)?;
     print_console(&cell);
-    let refused = resolved("second", &[own.address.as_str()]);
+    let refused = with_devices("second", &[own.address.as_str()]);
     let refused = refused
         .err()
         .map(|error| error.to_string())
@@ -375,7 +296,7 @@ fn refusals(own: &PciFunction) -> Result<()> {
             "a PCI host bridge cannot be given to a cell",
         ),
     ] {
-        let error = resolved("refused", &[device]).err();
+        let error = with_devices("refused", &[device]).err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         report(
             error.contains(wanted),
@@ -389,11 +310,7 @@ fn run(parts: &Parts) -> Result<()> {
     const E1000E: (u16, u16) = (0x8086, 0x10d3);
     const VIRTIO: [(u16, u16); 2] = [(0x1af4, 0x1000), (0x1af4, 0x1041)];
     disk_works("before")?;
-    let device = Device::open()?;
-    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
-    let blob = machine.system(HYPERVISOR).checked();
-    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
-    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    let device = enable(HYPERVISOR)?;
     disk_works("enabled")?;
     let e1000e = function(E1000E)?;
     report(
@@ -526,7 +443,8 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["run", kernel, meter, network, ref modules @ ..] => {
-            Parts::read(kernel, meter, network, modules).and_then(|parts| run(&parts))
+            Parts::read(kernel, meter, modules, &[(NETWORK_PROGRAM, network)])
+                .and_then(|parts| run(&parts))
         }
         ["name", driver] => name(driver),
         ["interrupts"] => count_interrupts(),
@@ -534,11 +452,5 @@ fn main() -> std::process::ExitCode {
         ["dma", address] => order_dma(address),
         _ => Err("see the top of pci_agent.rs".into()),
     };
-    match done {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            report(false, &error.to_string());
-            std::process::ExitCode::FAILURE
-        }
-    }
+    exit_code(done)
 }

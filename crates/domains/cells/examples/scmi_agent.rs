@@ -18,15 +18,19 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentHandle, MODULE_LIST};
+use rampart_agent::{Agent, AgentCommand, AgentHandle};
 use rampart_cells::describe::{Sources, TreeDevice, describe};
-use rampart_cells::linux::{LinuxCell, LinuxOrder, initramfs};
+use rampart_cells::linux::LinuxCell;
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CellRequest, MemoryFlags, RegionWriter, SharedRequest};
 use rampart_cells::scmi::{Resource, ResourceKind, Service};
 use rampart_hypervisor_core::format::{Doorbell, SmcGrant};
 use rampart_hypervisor_core::interface::{CellState, DOORBELL_BY_SMC, Exit};
 use rampart_model::CpuSet;
+
+mod linux_cell;
+
+use linux_cell::{GUEST_PROGRAM, Parts, Result, report, resolved};
 
 const MEMORY: u64 = 160 << 20;
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
@@ -36,7 +40,6 @@ const DRIVER_TIMEOUT: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two times that a port is opened.
 const PAUSE: Duration = Duration::from_millis(200);
-const GUEST_PROGRAM: &str = "/bin/guest-program";
 const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
 
 /// A device's address, a file that shows that its driver is bound, and its clock.
@@ -48,12 +51,6 @@ const DEVICES: [Used; 3] = [
     ("0x30a30000", "30a30000.i2c", "i2c2_root_clk"),
     ("0x30830000", "30830000.spi", "ecspi2_root_clk"),
 ];
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-fn report(good: bool, what: &str) {
-    println!("{}  {what}", if good { "ok" } else { "FAILED" });
-}
 
 /// Returns how often a clock is enabled in the root, by the kernel's own count.
 fn enabled(clock: &str) -> Result<u64> {
@@ -103,39 +100,11 @@ fn is_chosen(device: &TreeDevice) -> bool {
 }
 
 fn boot(kernel: &str, meter: &str, modules: &[&str]) -> Result<LinuxCell> {
-    let program = fs::read(std::env::current_exe()?)?;
-    let relative = |path: &str| path.trim_start_matches('/').to_owned();
-    let mut files = vec![(relative(GUEST_PROGRAM), 0o755, program)];
-    let mut list = String::new();
-    for module in modules {
-        let name = Path::new(module).file_name().unwrap_or_default();
-        let path = format!("/lib/{}", name.to_string_lossy());
-        list.push_str(&format!("{path}\n"));
-        files.push((relative(&path), 0o644, fs::read(module)?));
-    }
-    files.push((relative(MODULE_LIST), 0o644, list.into_bytes()));
-    let files = files.iter();
-    let files: Vec<_> = files
-        .map(|(path, permissions, content)| (path.as_str(), *permissions, content.as_slice()))
-        .collect();
     let request = CellRequest {
         devices: DEVICES.map(|(address, _, _)| address.to_owned()).to_vec(),
         ..CellRequest::linux("board", MEMORY)
     };
-    let resolved = Operator::open()?.resolved(&request, &CpuSet::new());
-    let resolved = resolved.map_err(|error| format!("{error:?}"))?;
-    for finding in &resolved.findings {
-        println!("figure {finding}");
-    }
-    Ok(LinuxCell::boot(LinuxOrder {
-        configuration: resolved.configuration,
-        image: fs::read(kernel)?,
-        initramfs: initramfs(&fs::read(meter)?, &files)?,
-        arguments: String::new(),
-        nodes: resolved.nodes,
-        names: resolved.names,
-        functions: resolved.functions,
-    })?)
+    Ok(Parts::read(kernel, meter, modules, &[])?.boot(resolved(&request)?)?)
 }
 
 /// Starts to use the devices in the cell; they are used as long as the returned process. Returns `None` if a driver is

@@ -76,3 +76,55 @@ pub(crate) fn open_rounds(evaluation: &Evaluation, time: Nanos, seed: u64) -> Ve
     let fewest = open.iter().map(of).min().unwrap_or_default();
     rounds(fewest.min(usize::try_from(fitting).unwrap_or(usize::MAX)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::Question;
+
+    #[test]
+    fn open_blocks_are_made_again_within_their_time() {
+        let text = include_str!("../../../show/present/tests/documents/transfers.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        for verdict in &mut evaluation.verdicts {
+            if let Some(by) = &verdict.disturbance {
+                verdict.outcome = if by.domain == verdict.domain {
+                    VerdictOutcome::Leaks
+                } else {
+                    VerdictOutcome::Holds
+                };
+            }
+        }
+        assert!(open_disturbances(&evaluation).is_empty());
+        assert!(open_rounds(&evaluation, Nanos::from_secs(600), 1).is_empty());
+
+        let mut others = evaluation.verdicts.iter_mut();
+        let other = others.find_map(|verdict| {
+            let by = verdict.disturbance.clone()?;
+            let is_other = by.domain != verdict.domain && by.side == Side::Inside;
+            let with_figures = verdict.figures.is_some();
+            (verdict.question == Question::Transfer && is_other && with_figures).then(|| {
+                verdict.outcome = VerdictOutcome::Inconclusive;
+                by
+            })
+        });
+        let by = other.expect("a verdict on a block");
+        assert_eq!(open_disturbances(&evaluation), BTreeSet::from([by.clone()]));
+        let rounds = open_rounds(&evaluation, Nanos::from_secs(600), 1);
+        assert!(!rounds.is_empty());
+        assert!(
+            rounds
+                .iter()
+                .all(|round| round.disturbance.as_ref() == Some(&by))
+        );
+        assert!(open_rounds(&evaluation, Nanos::SECOND, 1).is_empty());
+
+        // Blocks without an effect on their own domain prove nothing, however many there are.
+        let mut verdicts = evaluation.verdicts.iter_mut();
+        let own = verdicts.find(|verdict| {
+            verdict.domain == by.domain && verdict.disturbance.as_ref() == Some(&by)
+        });
+        own.expect("the control").outcome = VerdictOutcome::Inconclusive;
+        assert!(open_disturbances(&evaluation).is_empty());
+    }
+}

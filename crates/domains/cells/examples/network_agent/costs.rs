@@ -16,7 +16,8 @@ use rampart_cells::operate::Operator;
 use rampart_hypervisor_core::interface::Exit;
 
 use crate::interface::up;
-use crate::{PORT, Parts, Result, TIMEOUT, enable, inside, report, start_bare, started};
+use crate::linux_cell::{Parts, Result, enable, report};
+use crate::{HYPERVISOR, PORT, TIMEOUT, boot_with, inside, start_bare, started};
 
 const REPETITIONS: u32 = 9;
 /// Packets of a stream, and of round trips.
@@ -242,8 +243,9 @@ pub(crate) fn compare(kernel: &str, meter: &str, module: &str, programs: &str) -
         libc::CPU_SET(0, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
-    let device = enable()?;
-    let near = Parts::read(kernel, meter, module)?.boot("near", 3, &["root"])?;
+    let device = enable(HYPERVISOR)?;
+    let parts = Parts::read(kernel, meter, &[module], &[])?;
+    let near = boot_with(&parts, "near", 3, &["root"])?;
     let agent = near.agent(crate::BOOT_TIMEOUT)?;
     up("near", "10.1.0.1")?;
     inside(&agent, &["up", "root", "10.1.0.2"])?;

@@ -19,42 +19,38 @@
 
 mod costs;
 mod interface;
+#[path = "../linux_cell/mod.rs"]
+mod linux_cell;
 mod traffic;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentHandle, MODULE_LIST};
-use rampart_cells::device::Device;
-use rampart_cells::linux::{LinuxCell, LinuxOrder, initramfs};
+use rampart_agent::{Agent, AgentCommand, AgentHandle};
+use rampart_cells::linux::LinuxCell;
 use rampart_cells::network::{DEFAULT_BYTES, NetworkRequest};
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CellRequest, CpuSelection};
-use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::Exit;
 use rampart_model::{CpuId, CpuSet};
 
 use interface::{Ethtool, count_of, has_carrier, show_packets, up};
+use linux_cell::{
+    GUEST_PROGRAM, Parts, Result, agent_of, enable, exit_code, output, print_console, report,
+    resolved,
+};
 use traffic::{answer, echoes, exchange, ping, reach};
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 const MEMORY: u64 = 120 << 20;
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const TIMEOUT: Duration = Duration::from_secs(120);
-const GUEST_PROGRAM: &str = "/bin/guest-program";
-const MODULE: &str = "/lib/rampart-net.ko";
 const PORT: &str = "7";
 /// Bytes of each direction of an exchange.
 const BYTES: &str = "4194304";
 const PINGS: &str = "20";
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-fn report(good: bool, what: &str) {
-    println!("{}  {what}", if good { "ok" } else { "FAILED" });
-}
 
 /// Exchanges for ever, with a line for each round.
 fn rounds(address: &str, port: &str) -> Result<()> {
@@ -66,63 +62,24 @@ fn rounds(address: &str, port: &str) -> Result<()> {
     Ok(())
 }
 
-/// The files of the cells: the kernel of this machine, the meter, the module, and this program.
-struct Parts {
-    image: Vec<u8>,
-    initramfs: Vec<u8>,
+/// Boots a cell with networks to these peers.
+fn boot_with(parts: &Parts, name: &str, cpu: u32, peers: &[&str]) -> Result<LinuxCell> {
+    let networks = peers.iter().map(|peer| NetworkRequest {
+        peer: (*peer).to_owned(),
+        bytes: DEFAULT_BYTES,
+        cached: true,
+    });
+    let request = CellRequest {
+        networks: networks.collect(),
+        cpus: CpuSelection::List([CpuId(cpu)].into_iter().collect()),
+        ..CellRequest::linux(name, MEMORY)
+    };
+    Ok(parts.boot(resolved(&request)?)?)
 }
 
-impl Parts {
-    fn read(kernel: &str, meter: &str, module: &str) -> Result<Self> {
-        let program = fs::read(std::env::current_exe()?)?;
-        let relative = |path: &'static str| path.trim_start_matches('/');
-        let list = format!("{MODULE}\n");
-        Ok(Self {
-            image: fs::read(kernel)?,
-            initramfs: initramfs(
-                &fs::read(meter)?,
-                &[
-                    (relative(GUEST_PROGRAM), 0o755, &program),
-                    (relative(MODULE), 0o644, &fs::read(module)?),
-                    (relative(MODULE_LIST), 0o644, list.as_bytes()),
-                ],
-            )?,
-        })
-    }
-
-    fn boot(&self, name: &str, cpu: u32, peers: &[&str]) -> Result<LinuxCell> {
-        let networks = peers.iter().map(|peer| NetworkRequest {
-            peer: (*peer).to_owned(),
-            bytes: DEFAULT_BYTES,
-            cached: true,
-        });
-        let request = CellRequest {
-            networks: networks.collect(),
-            cpus: CpuSelection::List([CpuId(cpu)].into_iter().collect()),
-            ..CellRequest::linux(name, MEMORY)
-        };
-        let resolved = Operator::open()?.resolved(&request, &CpuSet::new());
-        let resolved = resolved.map_err(|error| format!("{error:?}"))?;
-        Ok(LinuxCell::boot(LinuxOrder {
-            configuration: resolved.configuration,
-            image: self.image.clone(),
-            initramfs: self.initramfs.clone(),
-            arguments: String::new(),
-            nodes: resolved.nodes,
-            names: resolved.names,
-            functions: resolved.functions,
-        })?)
-    }
-}
-
-/// Returns the output of this program in the cell.
+/// Returns the output of this program in the cell, and prints it.
 fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
-    let mut command = vec![GUEST_PROGRAM];
-    command.extend(words);
-    let mut process = agent.spawn(&AgentCommand::new(command))?;
-    let mut text = String::new();
-    process.stdout.read_to_string(&mut text)?;
-    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
+    let text = output(agent, &[&[GUEST_PROGRAM], words].concat(), TIMEOUT)?;
     print!("{text}");
     Ok(text)
 }
@@ -167,28 +124,12 @@ fn packets(agent: &Agent, peer: &str) -> Result<u64> {
     Ok(text.trim().parse()?)
 }
 
-fn enable() -> Result<Device> {
-    let device = Device::open()?;
-    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
-    let blob = machine.system(HYPERVISOR).checked();
-    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
-    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
-    Ok(device)
-}
-
 /// Boots two cells, `near` with the root and with `far`, and configures all interfaces.
 fn boot(parts: &Parts) -> Result<[(LinuxCell, Agent); 2]> {
-    let near = parts.boot("near", 3, &["root", "far"])?;
-    let far = parts.boot("far", 2, &["near"])?;
-    let near_agent = near.agent(BOOT_TIMEOUT)?;
-    let far_agent = far.agent(BOOT_TIMEOUT)?;
-    for (what, agent) in [("near", &near_agent), ("far", &far_agent)] {
-        let problems = &agent.hello().problems;
-        report(
-            problems.is_empty(),
-            &format!("{what}: problems {problems:?}"),
-        );
-    }
+    let near = boot_with(parts, "near", 3, &["root", "far"])?;
+    let far = boot_with(parts, "far", 2, &["near"])?;
+    let near_agent = agent_of(&near, "near", BOOT_TIMEOUT)?;
+    let far_agent = agent_of(&far, "far", BOOT_TIMEOUT)?;
     up("near", "10.1.0.1")?;
     inside(&near_agent, &["up", "root", "10.1.0.2"])?;
     inside(&near_agent, &["up", "far", "10.2.0.1"])?;
@@ -196,15 +137,9 @@ fn boot(parts: &Parts) -> Result<[(LinuxCell, Agent); 2]> {
     Ok([(near, near_agent), (far, far_agent)])
 }
 
-fn print_console(cell: &LinuxCell) {
-    for line in cell.console() {
-        println!("cell {line}");
-    }
-}
-
 fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
-    let device = enable()?;
-    let parts = Parts::read(kernel, meter, module)?;
+    let device = enable(HYPERVISOR)?;
+    let parts = Parts::read(kernel, meter, &[module], &[])?;
     let [(near, near_agent), (far, far_agent)] = boot(&parts)?;
     let _near_answers = answering(&near_agent)?;
     let _far_answers = answering(&far_agent)?;
@@ -339,7 +274,7 @@ fn programs_exchange_packets(operator: &Operator, image: &Path) -> Result<()> {
 }
 
 fn bare(directory: &str, seconds: u64) -> Result<()> {
-    let device = enable()?;
+    let device = enable(HYPERVISOR)?;
     let operator = Operator::open()?;
     let image = |name: &str| Path::new(directory).join(name);
     start_bare("echo", "root", &image("rampart-cell-network"), 0x0a01_0002)?;
@@ -403,8 +338,8 @@ fn bare(directory: &str, seconds: u64) -> Result<()> {
 
 /// Panics while two cells exchange; the reader of the machine's memory examines the cells.
 fn crash(kernel: &str, meter: &str, module: &str) -> Result<()> {
-    let _device = enable()?;
-    let parts = Parts::read(kernel, meter, module)?;
+    let _device = enable(HYPERVISOR)?;
+    let parts = Parts::read(kernel, meter, &[module], &[])?;
     let [(near, near_agent), (_far, far_agent)] = boot(&parts)?;
     let to_root = near.regions().to_root;
     println!(
@@ -461,11 +396,5 @@ fn main() -> std::process::ExitCode {
         ["rounds", address, port] => rounds(address, port),
         _ => Err("see the top of network_agent.rs".into()),
     };
-    match done {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            report(false, &error.to_string());
-            std::process::ExitCode::FAILURE
-        }
-    }
+    exit_code(done)
 }

@@ -85,14 +85,18 @@ fn state_line(evaluation: &Evaluation) -> Text {
     parts.join(" · ").into()
 }
 
-/// Returns how much is inconclusive and how much time would decide it; `None` if all is
-/// decided, or if the time is not known.
+/// Returns how much is inconclusive, with the time that would decide it if it is known; `None` if all is decided,
+/// or if the machine is emulated, whose times decide nothing.
 fn still_open(evaluation: &Evaluation) -> Option<String> {
     let open = inconclusive(evaluation);
-    let after = about(evaluation.comparison.decided_after?);
-    Some(format!(
-        "{open} inconclusive: about {after} would decide them (--until-decided)"
-    ))
+    let judged = !open.is_empty() && !evaluation.machine.virtualisation.emulated;
+    judged.then(|| match evaluation.comparison.decided_after {
+        Some(after) => {
+            let after = about(after);
+            format!("{open} inconclusive: about {after} would decide them (--until-decided)")
+        }
+        None => format!("{open} inconclusive"),
+    })
 }
 
 /// Formats `2 of 12 comparisons and 1 of 4 disturbances of other domains`.
