@@ -81,7 +81,8 @@ fn check_rounds(evaluation: &Evaluation) {
         .iter()
         .map(|round| round.id.as_str())
         .collect();
-    assert_eq!(ids.len(), 3, "{ids:?}");
+    // Open ones are made again if there is time.
+    assert!(ids.len() >= 3, "{ids:?}");
     assert_eq!(ids[0], "quiet/0/0");
     assert!(ids.contains(&"block:host/0/0") && ids.contains(&"block:task/0/0"));
     for round in &evaluation.transfers {
@@ -232,7 +233,7 @@ fn experiment(
         run_duration: Nanos::SECOND,
         deadline: Nanos::SECOND,
         until_decided: None,
-        look: 1,
+        look: 2,
         deadline_from_user: false,
         total: Nanos::SECOND,
         seed: 1,
