@@ -574,7 +574,9 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_is_an_error() {
-        let options = vec!["-c".to_owned(), "echo broken >&2; nice; exit 3".to_owned()];
+        // Without another process, which could have worked for long enough.
+        let script = "read -r line </proc/$$/stat; echo broken $line >&2; exit 3";
+        let options = vec!["-c".to_owned(), script.to_owned()];
         let mut stressor =
             Stressor::start_behind_gate(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
         stressor.open_gate(Condition::IDLE, None).expect("go");
