@@ -81,13 +81,28 @@ fn choice(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
     if best.ruled_out.is_empty() {
         return match best.domains.as_slice() {
             [only] => format!("Only {only} was measured"),
-            several => format!("No difference between {} was shown", listed(several, "and")),
+            several => equal(evaluation, several),
         };
     }
     let names = listed(&best.domains, "or");
     match limit_of_all(evaluation, best) {
         Some(limit) => format!("Use {names} for {}", format::time(limit)),
         None => format!("Use {names}"),
+    }
+}
+
+/// Returns that no domain is better than the others. They may differ all the same, by p50 alone or under one load.
+fn equal(evaluation: &Evaluation, domains: &[&str]) -> String {
+    let differs = evaluation.verdicts.iter().any(|verdict| {
+        verdict.question == Question::SameAsHost
+            && verdict.outcome == VerdictOutcome::Fails
+            && domains.contains(&verdict.domain.as_str())
+    });
+    let names = listed(domains, "and");
+    if differs {
+        format!("None of {names} was shown to be best")
+    } else {
+        format!("No difference between {names} was shown")
     }
 }
 
@@ -126,7 +141,7 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         Criterion::Crash => format!("A crash of the host ends {others}"),
     };
     if best.domains.len() > 1 {
-        reason.push_str(&format!(". No difference between {equals} was shown"));
+        reason.push_str(&format!(". {}", equal(evaluation, &best.domains)));
     }
     reason + "."
 }
@@ -374,5 +389,33 @@ fn listed(names: &[&str], word: &str) -> String {
         [] => String::new(),
         [only] => (*only).to_owned(),
         [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_that_rules_nothing_out_is_not_denied() {
+        let text = include_str!("../../tests/documents/full.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        evaluation
+            .verdicts
+            .retain(|verdict| verdict.question == Question::SameAsHost);
+        let mut text = |outcome| {
+            for verdict in &mut evaluation.verdicts {
+                verdict.outcome = outcome;
+            }
+            equal(&evaluation, &["host", "task"])
+        };
+        assert_eq!(
+            text(VerdictOutcome::Holds),
+            "No difference between host and task was shown"
+        );
+        assert_eq!(
+            text(VerdictOutcome::Fails),
+            "None of host and task was shown to be best"
+        );
     }
 }
