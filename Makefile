@@ -212,7 +212,8 @@ test-newest: setup-test build ## Run detached threads on the kernels of another 
 	$(within) kernel/build --image --out target/newest/$(NEWEST) x86_64 $(NEWEST) $(NEWEST)/stock
 	$(within) kernel/build --image --out target/newest/$(NEWEST) aarch64 $(NEWEST) $(NEWEST)/stock
 	RAMPART_TEST_MODULES='$(CURDIR)/target/newest/$(NEWEST)' \
-		cargo test --locked --package rampart-tests --test simulated -- --test-threads=1 hostile_threads a_loop_
+		cargo test --locked --package rampart-tests --test simulated \
+		-- --test-threads=1 --include-ignored hostile_threads a_loop_
 
 .PHONY: test-documentation
 test-documentation: $(PAGE) ## Build the documentation of the code, without a warning

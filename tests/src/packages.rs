@@ -68,17 +68,13 @@ pub fn apt(program: &str, arguments: &[&str], directory: &Path) -> Output {
     apt_of("aarch64", program, arguments, directory)
 }
 
-/// Downloads a package into a directory. Tests run beside each other, and apt writes a package under its own
-/// name: under that name a package is there only once it is whole.
-pub fn download(name: &str, directory: &Path) {
-    download_of("aarch64", name, directory);
-}
-
-fn download_of(architecture: &str, name: &str, directory: &Path) {
+/// Downloads a package into a directory, where it appears when it is complete: tests run beside each other, and apt
+/// writes into a file with the final name.
+fn download(architecture: &str, name: &str, directory: &Path) {
     fs::create_dir_all(directory).expect("a directory");
-    let whole = tempfile::tempdir_in(directory).expect("a directory");
-    apt_of(architecture, "apt-get", &["download", name], whole.path());
-    if let Some(package) = newest(whole.path(), "") {
+    let partial = tempfile::tempdir_in(directory).expect("a directory");
+    apt_of(architecture, "apt-get", &["download", name], partial.path());
+    if let Some(package) = newest(partial.path(), "") {
         let to = directory.join(package.file_name().expect("a name"));
         fs::rename(&package, to).expect("a package");
     }
@@ -106,7 +102,7 @@ pub fn fetched(name: &str, directory: &Path) -> Option<PathBuf> {
 pub fn fetched_of(architecture: &str, name: &str, directory: &Path) -> Option<PathBuf> {
     let begin = format!("{name}_");
     if newest(directory, &begin).is_none() {
-        download_of(architecture, name, directory);
+        download(architecture, name, directory);
     }
     newest(directory, &begin)
 }

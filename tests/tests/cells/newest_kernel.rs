@@ -23,7 +23,7 @@ const REFUSED: &str = r#"
 "#;
 
 #[test]
-#[ignore = "two boots; make test has this kernel without PREEMPT_RT, make test-long runs this one"]
+#[ignore = "boots twice for two minutes; make test-long runs it"]
 fn the_newest_kernel_is_the_root_and_runs_in_a_cell() {
     let script = [BEGIN, RUN, END].concat();
     let text = run_with_newest_kernel(&script, 1280, Duration::from_secs(400), "");

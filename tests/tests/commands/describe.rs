@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rampart_tests::documents::assert_fits;
 use rampart_tests::limited::Limited as _;
-use rampart_tests::packages::{apt, cache, download, newest, unpack};
+use rampart_tests::packages::{apt, cache, fetched, newest, unpack};
 use rampart_tests::programs::{exit_code, left_out, rampart, stdout};
 use serde_json::Value;
 
@@ -222,20 +222,18 @@ fn describes_real_boards() {
 
 /// Returns the newest kernel of Debian 12, which is fetched once.
 fn newer_kernel() -> Option<PathBuf> {
-    let fetched = cache().join("device-trees");
-    if newest(&fetched, "linux-image-6.12").is_none() {
-        let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"], &fetched);
+    let directory = cache().join("device-trees");
+    if newest(&directory, "linux-image-6.12").is_none() {
+        let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"], &directory);
         let names = String::from_utf8_lossy(&names.stdout).into_owned();
         let mut kernels: Vec<&str> = names
             .lines()
             .filter(|name| name.contains("+deb12-") && name.ends_with("-rt-arm64"))
             .collect();
         kernels.sort_unstable();
-        if let Some(kernel) = kernels.pop() {
-            download(kernel, &fetched);
-        }
+        return fetched(kernels.pop()?, &directory);
     }
-    newest(&fetched, "linux-image-6.12")
+    newest(&directory, "linux-image-6.12")
 }
 
 #[test]

@@ -9,22 +9,27 @@ use rampart_model::{
 };
 use rampart_stats::PART_TOLERANCE;
 
+use crate::open_verdicts::open_disturbances;
+
 /// More data than this many times those of now are no answer.
 const MOST: f64 = 100.0;
 /// Measuring takes longer than what is measured.
 const OVERHEAD: f64 = 1.25;
 
-/// Returns the total time after which what is open of the matrix and of blocks would be decided if the
-/// machine stays as it was. `None` if nothing is open, or if nothing can be estimated.
+/// Returns the total time after which the open comparisons and rounds would be decided if the
+/// machine stays as it was. `None` if none is open, or if none can be estimated.
 pub(crate) fn decided_after(
     settings: &EvaluationSettings,
     records: &[Record],
     rounds: &[TransferRecord],
     verdicts: &[Verdict],
 ) -> Option<Nanos> {
-    let open = verdicts
-        .iter()
-        .filter(|verdict| verdict.outcome == VerdictOutcome::Inconclusive);
+    let disturbances = open_disturbances(verdicts);
+    let open = verdicts.iter().filter(|verdict| {
+        let by = verdict.disturbance.as_ref();
+        verdict.outcome == VerdictOutcome::Inconclusive
+            && by.is_none_or(|by| disturbances.contains(by))
+    });
     let mut times: Option<f64> = None;
     let mut needed = BTreeSet::new();
     for verdict in open {
@@ -45,20 +50,16 @@ pub(crate) fn decided_after(
         .map(|(_, time)| time.as_secs_f64())
         .sum();
     let more = measured * (times - 1.0) * OVERHEAD;
-    Some(settings.total.max(lasted(records, rounds)) + Nanos((more * 1e9) as u64))
+    Some(settings.total.max(lasted(records)) + Nanos((more * 1e9) as u64))
 }
 
-/// Returns the time from the first run to the end of the last, and that of the rounds, which are between runs
-/// or after them.
-fn lasted(records: &[Record], rounds: &[TransferRecord]) -> Nanos {
+/// Returns the time from the first run to the end of the last.
+fn lasted(records: &[Record]) -> Nanos {
     let runs = || records.iter().flat_map(|record| &record.runs);
     let first = runs().map(|run| run.started_monotonic).min();
     let last = runs().map(|run| run.started_monotonic + run.duration).max();
-    let of_runs = last
-        .unwrap_or_default()
-        .saturating_sub(first.unwrap_or_default());
-    let of_rounds = rounds.iter().map(|round| round.duration.0).sum();
-    of_runs.max(Nanos(of_rounds))
+    last.unwrap_or_default()
+        .saturating_sub(first.unwrap_or_default())
 }
 
 /// Returns by how much the data have to grow, at least 1, for all questions of a comparison. An

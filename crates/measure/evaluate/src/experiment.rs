@@ -510,24 +510,24 @@ impl RunEnvironment<'_> {
                 .updates
                 .finish(evaluation, collectors, failures);
             let open = open_entries(evaluation, collectors);
-            let seed = settings.seed.wrapping_add(look.into());
-            let left = || until.saturating_sub(self.stop_condition.elapsed());
-            let for_rounds = if open.is_empty() {
-                left()
-            } else {
-                Nanos(left().0 / SHARE_OF_OPEN_ROUNDS)
-            };
-            let rounds = open_rounds(evaluation, for_rounds, seed);
-            if (open.is_empty() && open_disturbances(evaluation).is_empty())
-                || self.stop_condition.check()
-            {
+            let disturbances = open_disturbances(&evaluation.verdicts);
+            if open.is_empty() && disturbances.is_empty() || self.stop_condition.check() {
                 return Ok(());
             }
+            let seed = settings.seed.wrapping_add(look.into());
+            let left = || until.saturating_sub(self.stop_condition.elapsed());
+            let share = if open.is_empty() {
+                1
+            } else {
+                SHARE_OF_OPEN_ROUNDS
+            };
+            let rounds = open_rounds(evaluation, disturbances, Nanos(left().0 / share), seed);
             if !rounds.is_empty() {
                 state_of_runs.running.end();
                 kept_domains.renew(&settings.domains);
                 for round in &rounds {
-                    state_of_runs.estimate.add(1, round.duration);
+                    let each = round.duration + MeasuringCosts::REAL.round_overhead;
+                    state_of_runs.estimate.add(1, each);
                 }
                 evaluation.runs.1 = state_of_runs.estimate.planned();
                 state_of_runs.observer.measured_on(evaluation, until);

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{Disturbance, DisturbanceKind, Evaluation, Nanos, Side, VerdictOutcome};
+use rampart_model::{
+    Disturbance, DisturbanceKind, Evaluation, Nanos, Side, Verdict, VerdictOutcome,
+};
 
 use crate::MatrixEntry;
 use crate::collect::RecordCollector;
@@ -36,9 +38,9 @@ pub(crate) fn open_entries(
 
 /// Returns the disturbances with an inconclusive verdict that more rounds may decide: not blocks that do not stop
 /// their own domain.
-pub(crate) fn open_disturbances(evaluation: &Evaluation) -> BTreeSet<Disturbance> {
+pub(crate) fn open_disturbances(verdicts: &[Verdict]) -> BTreeSet<Disturbance> {
     let of_rounds = || {
-        let verdicts = evaluation.verdicts.iter();
+        let verdicts = verdicts.iter();
         verdicts.filter_map(|verdict| Some((verdict.disturbance.as_ref()?, verdict)))
     };
     let controlled = |by: &Disturbance| {
@@ -57,7 +59,12 @@ pub(crate) fn open_disturbances(evaluation: &Evaluation) -> BTreeSet<Disturbance
 }
 
 /// Returns further rounds of the open disturbances, as many as were made, as far as they fit into this time.
-pub(crate) fn open_rounds(evaluation: &Evaluation, time: Nanos, seed: u64) -> Vec<PlannedRound> {
+pub(crate) fn open_rounds(
+    evaluation: &Evaluation,
+    mut open: BTreeSet<Disturbance>,
+    time: Nanos,
+    seed: u64,
+) -> Vec<PlannedRound> {
     let Some(plan) = &evaluation.settings.transfer else {
         return Vec::new();
     };
@@ -67,7 +74,6 @@ pub(crate) fn open_rounds(evaluation: &Evaluation, time: Nanos, seed: u64) -> Ve
         let groups: BTreeSet<u32> = made.clone().map(|round| round.group).collect();
         made.count() / groups.len().max(1)
     };
-    let mut open = open_disturbances(evaluation);
     open.retain(|by| of(by) < MOST_REPETITIONS);
     let longest = evaluation.transfers.iter().map(|round| round.duration);
     let each = longest.max().unwrap_or_default() + MeasuringCosts::REAL.round_overhead;
@@ -82,6 +88,10 @@ mod tests {
     use super::*;
     use rampart_model::Question;
 
+    fn rounds_within(evaluation: &Evaluation, time: Nanos) -> Vec<PlannedRound> {
+        open_rounds(evaluation, open_disturbances(&evaluation.verdicts), time, 1)
+    }
+
     #[test]
     fn open_blocks_are_made_again_within_their_time() {
         let text = include_str!("../../../show/present/tests/documents/transfers.json");
@@ -95,8 +105,8 @@ mod tests {
                 };
             }
         }
-        assert!(open_disturbances(&evaluation).is_empty());
-        assert!(open_rounds(&evaluation, Nanos::from_secs(600), 1).is_empty());
+        assert!(open_disturbances(&evaluation.verdicts).is_empty());
+        assert!(rounds_within(&evaluation, Nanos::from_secs(600)).is_empty());
 
         let mut others = evaluation.verdicts.iter_mut();
         let other = others.find_map(|verdict| {
@@ -109,15 +119,18 @@ mod tests {
             })
         });
         let by = other.expect("a verdict on a block");
-        assert_eq!(open_disturbances(&evaluation), BTreeSet::from([by.clone()]));
-        let rounds = open_rounds(&evaluation, Nanos::from_secs(600), 1);
+        assert_eq!(
+            open_disturbances(&evaluation.verdicts),
+            BTreeSet::from([by.clone()])
+        );
+        let rounds = rounds_within(&evaluation, Nanos::from_secs(600));
         assert!(!rounds.is_empty());
         assert!(
             rounds
                 .iter()
                 .all(|round| round.disturbance.as_ref() == Some(&by))
         );
-        assert!(open_rounds(&evaluation, Nanos::SECOND, 1).is_empty());
+        assert!(rounds_within(&evaluation, Nanos::SECOND).is_empty());
 
         // Blocks without an effect on their own domain prove nothing, however many there are.
         let mut verdicts = evaluation.verdicts.iter_mut();
@@ -125,6 +138,6 @@ mod tests {
             verdict.domain == by.domain && verdict.disturbance.as_ref() == Some(&by)
         });
         own.expect("the control").outcome = VerdictOutcome::Inconclusive;
-        assert!(open_disturbances(&evaluation).is_empty());
+        assert!(open_disturbances(&evaluation.verdicts).is_empty());
     }
 }

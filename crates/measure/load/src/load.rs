@@ -588,6 +588,6 @@ mod tests {
         assert!(message.contains("broken"), "{message}");
         // Ordinary programs do not keep a load from running.
         let privileged = rustix::process::geteuid().is_root();
-        assert!(!privileged || message.contains("-10"), "{message}");
+        assert!(!privileged || message.contains(" -10 "), "{message}");
     }
 }

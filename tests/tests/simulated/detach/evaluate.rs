@@ -17,7 +17,7 @@ fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash(
 }
 
 #[test]
-#[ignore = "an evaluation takes minutes, and that of x86-64 has the same code; make test-long runs it"]
+#[ignore = "an evaluation takes two minutes; make test-long runs it"]
 fn a_detached_thread_on_arm64_is_measured_without_an_interrupt_and_survives_a_host_crash() {
     measured_on("sim:aarch64");
 }

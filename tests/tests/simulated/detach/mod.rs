@@ -439,7 +439,7 @@ fn hostile_threads_on_arm64_harm_neither_kernel_nor_cpu() {
 }
 
 #[test]
-#[ignore = "one machine of arm64 is in make test; make test-long runs this one"]
+#[ignore = "takes a minute more; make test-long runs it"]
 fn hostile_threads_on_arm64_without_el2_harm_neither_kernel_nor_cpu() {
     check_hostile_on_arm64(&NO_EL2);
 }
