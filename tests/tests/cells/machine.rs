@@ -469,19 +469,33 @@ impl Machine {
         Ok((x0 as i64, results))
     }
 
+    /// Makes a management call as the kernel module does: it is repeated while another CPU has the managers' lock, as
+    /// one whose cell has just failed does for a moment.
+    fn call_repeatedly(
+        &self,
+        call: Hypercall,
+        first: u64,
+        second: u64,
+        retried: &[Outcome],
+    ) -> Result<(i64, [u64; 3]), String> {
+        let clock = self.clock();
+        loop {
+            let (outcome, results) = self.call(self.manager(), call, first, second)?;
+            let is_retried = retried.iter().any(|retried| *retried as i64 == outcome);
+            if !is_retried || clock.is_over(self) {
+                return Ok((outcome, results));
+            }
+        }
+    }
+
     /// Makes a management call that must succeed. It is repeated if another CPU is busy or did not respond
     /// in time: its thread may wait for a CPU of the test's machine.
     pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
-        let clock = self.clock();
-        loop {
-            let (outcome, _) = self.call(self.manager(), call, cell, 0)?;
-            let retried = [Outcome::TimedOut, Outcome::Busy].map(|outcome| outcome as i64);
-            if !retried.contains(&outcome) || clock.is_over(self) {
-                return ensure(outcome == 0, || {
-                    format!("{call:?} of cell {cell}: {}", name(outcome))
-                });
-            }
-        }
+        let retried = [Outcome::TimedOut, Outcome::Busy];
+        let (outcome, _) = self.call_repeatedly(call, cell, 0, &retried)?;
+        ensure(outcome == 0, || {
+            format!("{call:?} of cell {cell}: {}", name(outcome))
+        })
     }
 
     /// Turns a CPU of the root off and waits until it is parked.
@@ -528,12 +542,8 @@ impl Machine {
     pub(crate) fn try_create(&self, blob: &Blob) -> Result<(i64, [u64; 3]), String> {
         let bytes = blob.bytes();
         self.write(BLOBS, &bytes);
-        self.call(
-            self.manager(),
-            Hypercall::CellCreate,
-            BLOBS,
-            bytes.len() as u64,
-        )
+        let bytes = bytes.len() as u64;
+        self.call_repeatedly(Hypercall::CellCreate, BLOBS, bytes, &[Outcome::Busy])
     }
 
     pub(crate) fn create(&self, blob: &Blob) -> Result<u64, String> {
