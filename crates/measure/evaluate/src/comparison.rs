@@ -329,7 +329,8 @@ const ISOLATION_FROM_LOADS: Words = Words {
     bad: "a quantile or the rate of stalls grows",
 };
 
-/// Answers from a crash of the host if there was one, otherwise from how the kind is built.
+/// Answers from a crash of the host if one decided it, otherwise from how the kind is built: only a kind that needs no
+/// kernel of the host has to be measured.
 fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEntry {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let crashed = verdicts
@@ -352,8 +353,9 @@ fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> Compar
         ),
         DomainKernel::Apart => answered(domain, "not measured", None, "the host was not crashed"),
     };
+    let is_apart = domain.selection.kind.kernel() == DomainKernel::Apart;
     let entry = match crashed {
-        Some(verdict) if !is_host => {
+        Some(verdict) if !is_host && (is_apart || verdict.outcome != Inconclusive) => {
             let answer = match verdict.outcome {
                 Holds => "yes",
                 Fails | Leaks => "no",
@@ -372,8 +374,8 @@ fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> Compar
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::VerdictOutcome::{Holds, Inconclusive};
-    use rampart_model::{Condition, Exposure, QuantileAnswer};
+    use rampart_model::VerdictOutcome::{Fails, Holds, Inconclusive};
+    use rampart_model::{Condition, DomainKind, DomainSelection, Exposure, QuantileAnswer};
 
     fn verdict(p50: VerdictOutcome, p99: VerdictOutcome) -> Verdict {
         let answer = |quantile, outcome| QuantileAnswer { quantile, outcome };
@@ -420,5 +422,36 @@ mod tests {
         let what_fails = |verdicts: &[&Verdict]| Asked(verdicts.to_vec()).what_fails();
         assert_eq!(what_fails(&[&typical, &slower]).as_deref(), Some("p50"));
         assert_eq!(what_fails(&[&typical]), None);
+    }
+
+    /// A domain for which there were no CPUs during the crash.
+    #[test]
+    fn an_undecided_crash_leaves_the_answer_of_the_kind() {
+        let answer = |kind, outcome| {
+            let domain = EvaluatedDomain {
+                policy: None,
+                deadline: None,
+                name: "task".to_owned(),
+                selection: DomainSelection::of(kind),
+                cpus: rampart_model::CpuSet::new(),
+                description: String::new(),
+            };
+            let crash = Verdict {
+                question: Question::Crash,
+                outcome,
+                statement: "measured".to_owned(),
+                ..verdict(Inconclusive, Inconclusive)
+            };
+            let entry = survives_host_crash(&domain, &[crash]);
+            (entry.answer, entry.outcome)
+        };
+        let no = || ("no".to_owned(), Some(Fails));
+        for kind in [DomainKind::Task, DomainKind::Container, DomainKind::Vm] {
+            assert_eq!(answer(kind, Inconclusive), no());
+            assert_eq!(answer(kind, Holds), ("yes".to_owned(), Some(Holds)));
+        }
+        let open = (NOT_ENOUGH_DATA.to_owned(), Some(Inconclusive));
+        assert_eq!(answer(DomainKind::Cell, Inconclusive), open);
+        assert_eq!(answer(DomainKind::Cell, Fails), no());
     }
 }

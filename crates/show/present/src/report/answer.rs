@@ -93,7 +93,7 @@ fn still_open(evaluation: &Evaluation) -> Option<String> {
     judged.then(|| match evaluation.comparison.decided_after {
         Some(after) => {
             let after = about(after);
-            format!("{open} inconclusive: about {after} would decide them (--until-decided)")
+            format!("{open} inconclusive: measuring for about {after} would decide more (--until-decided)")
         }
         None => format!("{open} inconclusive"),
     })
