@@ -317,7 +317,7 @@ impl InfluenceReader {
             ticks: Nanos(stat.ticks.saturating_mul(TICK.0)),
             exact: is_close.then(|| self.exact_time(directory)).flatten(),
             control_groups: if is_close {
-                self.control_groups(directory)
+                self.control_groups(directory)?
             } else {
                 Vec::new()
             },
@@ -332,41 +332,49 @@ impl InfluenceReader {
         line.split_whitespace().next()?.parse().ok().map(Nanos)
     }
 
-    /// Returns the control groups of a thread in the hierarchies that determine CPUs.
-    fn control_groups(&self, directory: &str) -> Vec<String> {
-        let text = self.root.text(&format!("{directory}/cgroup"));
-        cpu_groups(&text.unwrap_or_default())
+    /// Returns the control groups of a thread in the hierarchies that determine CPUs. Returns `None` if it has ended, or
+    /// ends at present: it is then in the root of each hierarchy of v1 (`proc_cgroup_show` of kernel/cgroup/cgroup.c).
+    fn control_groups(&self, directory: &str) -> Option<Vec<String>> {
+        let text = self.root.text(&format!("{directory}/cgroup"))?;
+        let ends = self.stat(directory)?.is_ending();
+        (!ends).then(|| cpu_groups(&text))
     }
 
     fn measuring_threads(&self) -> BTreeMap<u32, MeasuringThread> {
-        let found = self.measuring.iter().filter_map(|thread| {
-            let own = rustix::process::Pid::from_raw(i32::try_from(*thread).ok()?)?;
-            let allowed = sched_getaffinity(Some(own)).ok()?;
-            let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
-            let status = self.root.text(&format!("proc/{thread}/status"))?;
-            let field = |name: &str| {
-                let mut lines = status.lines();
-                lines
-                    .find_map(|line| line.strip_prefix(name))
-                    .map(str::trim)
-            };
-            let tracer = field("TracerPid:").and_then(|tracer| tracer.parse().ok());
-            let placed = MeasuringThread {
-                process: field("Tgid:")?.parse().ok()?,
-                state: field("State:")?.chars().next()?,
-                tracer: tracer.filter(|tracer| *tracer != 0),
-                frozen: self.is_frozen(*thread),
-                policy: thread_policy(*thread).ok()?,
-                affinity: cpus
-                    .filter(|cpu| allowed.is_set(*cpu))
-                    .filter_map(|cpu| u32::try_from(cpu).ok())
-                    .map(CpuId)
-                    .collect(),
-                control_groups: self.control_groups(&format!("proc/{thread}")),
-            };
-            Some((*thread, placed))
-        });
-        found.collect()
+        let threads = self.measuring.iter();
+        threads
+            .filter_map(|thread| Some((*thread, self.measuring_thread(*thread)?)))
+            .collect()
+    }
+
+    /// Returns the placement of a measuring thread. Returns `None` if it has ended, or ends while it is read.
+    fn measuring_thread(&self, thread: u32) -> Option<MeasuringThread> {
+        let own = rustix::process::Pid::from_raw(i32::try_from(thread).ok()?)?;
+        let allowed = sched_getaffinity(Some(own)).ok()?;
+        let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
+        let directory = format!("proc/{thread}");
+        let status = self.root.text(&format!("{directory}/status"))?;
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            lines
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
+        let tracer = field("TracerPid:").and_then(|tracer| tracer.parse().ok());
+        Some(MeasuringThread {
+            process: field("Tgid:")?.parse().ok()?,
+            state: field("State:")?.chars().next()?,
+            tracer: tracer.filter(|tracer| *tracer != 0),
+            frozen: self.is_frozen(thread),
+            policy: thread_policy(thread).ok()?,
+            affinity: cpus
+                .filter(|cpu| allowed.is_set(*cpu))
+                .filter_map(|cpu| u32::try_from(cpu).ok())
+                .map(CpuId)
+                .collect(),
+            // The last that is read: it checks that the thread has not ended.
+            control_groups: self.control_groups(&directory)?,
+        })
     }
 
     fn group_files(&self, measuring: &BTreeMap<u32, MeasuringThread>) -> BTreeMap<String, String> {

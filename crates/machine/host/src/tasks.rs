@@ -11,6 +11,8 @@ use crate::kernel::Kernel;
 
 /// `PF_NO_SETAFFINITY` of include/linux/sched.h: its affinity cannot be changed.
 const BOUND: u64 = 0x0400_0000;
+/// `PF_EXITING` of include/linux/sched.h.
+const EXITING: u64 = 0x4;
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -78,6 +80,11 @@ impl TaskStat {
     /// Returns whether it has ended: a zombie or dead (proc_pid_stat(5)).
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Returns whether it has ended or ends at present.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_gone() || self.flags & EXITING != 0
     }
 
     /// Returns whether its affinity cannot be changed.

@@ -69,6 +69,46 @@ fn reads_this_program_and_its_placement() {
     assert!(!later.interrupts.is_empty());
 }
 
+/// What its files say then is no change of its placement.
+#[test]
+fn a_measuring_thread_that_ends_is_left_out() {
+    let own = rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs();
+    let files = tempfile::tempdir().expect("a directory");
+    let directory = files.path().join(format!("proc/{own}"));
+    fs::create_dir_all(&directory).expect("created");
+    let write = |name: &str, text: &str| fs::write(directory.join(name), text).expect("written");
+    let stat = |state: &str, flags: u32| {
+        let zeros = "0 ".repeat(43);
+        write(
+            "stat",
+            &format!("{own} (meter) {state} 1 1 1 0 -1 {flags} {zeros}"),
+        );
+    };
+    let mut reader = InfluenceReader {
+        root: MachineRoot::at(files.path()),
+        ..InfluenceReader::default()
+    };
+    reader.watch(CpuSet::new(), CpuSet::new(), vec![own]);
+    let found = |reader: &InfluenceReader| {
+        let mut threads = reader.measuring_threads().into_values();
+        threads.next().map(|thread| thread.control_groups)
+    };
+    write("status", &format!("Tgid:\t{own}\nState:\tS (sleeping)\n"));
+    stat("S", 0x40_0040);
+    assert_eq!(found(&reader), None, "no file of control groups");
+    write("cgroup", "0::/rampart-1\n");
+    assert_eq!(found(&reader), Some(vec!["v2:/rampart-1".to_owned()]));
+    for (state, flags) in [("R", 0x40_0044), ("Z", 0x40_0040)] {
+        stat(state, flags);
+        assert_eq!(found(&reader), None, "{state}");
+    }
+    fs::remove_file(directory.join("stat")).expect("removed");
+    assert_eq!(found(&reader), None, "no state");
+}
+
 #[test]
 fn finds_the_groups_that_determine_cpus() {
     assert_eq!(
