@@ -26,9 +26,9 @@ const IS_TABLE: u64 = 0b11;
 const ACCESSED: u64 = 1 << 10;
 const SHAREABLE: u64 = 3 << 8;
 const NEVER_EXECUTED: u64 = 3 << 53;
-/// TCR_EL1 (D24.2.182): 32 address bits, only TTBR0 (T0SZ, EPD1), uncached tables of 4 KiB, and 4 GiB of
-/// physical addresses.
-const CONTROL: u64 = 32 | 1 << 23;
+/// TCR_EL1 (D24.2.182): 39 address bits, only TTBR0 (T0SZ, EPD1), uncached tables of 4 KiB, and 40 bits of physical
+/// addresses (IPS), or those that the CPU has. Boards have their interrupt controllers also above 4 GiB.
+const CONTROL: u64 = 25 | 1 << 23 | 0b010 << 32;
 /// SCTLR_EL1 (D24.2.175): M and C.
 const MMU_AND_CACHES: u64 = 1 | 1 << 2;
 
@@ -51,7 +51,9 @@ pub fn cacheable(start: u64, bytes: u64) -> Option<&'static [AtomicU64]> {
     }
     // SAFETY: the MMU is off and there is one CPU, so the tables are not in use.
     let (first, second) = unsafe { (&mut *FIRST.0.get(), &mut *SECOND.0.get()) };
-    first[0] = IS_BLOCK | DEVICE | ACCESSED | NEVER_EXECUTED;
+    for (entry, address) in first.iter_mut().zip((0..).step_by(1 << 30)) {
+        *entry = address | IS_BLOCK | DEVICE | ACCESSED | NEVER_EXECUTED;
+    }
     first[1] = SECOND.0.get() as u64 | IS_TABLE;
     for (entry, address) in second.iter_mut().zip((START..).step_by(BLOCK as usize)) {
         let is_cached = (start..end).contains(&address);
