@@ -154,6 +154,12 @@ fn the_first_cell_on_a_versal() {
     first_cell(&boot("versal", &[]), 1, "");
 }
 
+/// Its interrupt controller is in the last of the 4 GiB: the meter without an operating system has to map it.
+#[test]
+fn a_versal_is_evaluated_with_a_cell() {
+    evaluate("sim:versal", &["host", "cell"], "20s");
+}
+
 /// Boots a board with further files in `/opt`.
 fn boot(board: &str, more: &[PathBuf]) -> Sim {
     let bin = directory();
