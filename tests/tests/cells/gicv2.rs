@@ -40,7 +40,6 @@ fn cells_of_a_gicv2_are_isolated() {
 }
 
 #[test]
-#[ignore = "boards with a GICv2 run one in `make test`; make test-long runs it"]
 fn an_unmodified_linux_runs_in_a_cell_of_a_gicv2() {
     let wanted = [
         "ok  one CPU, quiet: timer interrupts cause no exit",

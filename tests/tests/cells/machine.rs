@@ -469,21 +469,18 @@ impl Machine {
         Ok((x0 as i64, results))
     }
 
-    /// Makes a management call as the kernel module does: it is repeated while another CPU has the managers' lock, as
-    /// one whose cell has just failed does for a moment.
+    /// Repeats a management call as the kernel module does: a CPU whose cell fails has the managers' lock for a moment.
     fn call_repeatedly(
         &self,
         call: Hypercall,
-        first: u64,
-        second: u64,
-        retried: &[Outcome],
+        [first, second]: [u64; 2],
+        retried: &[i64],
     ) -> Result<(i64, [u64; 3]), String> {
         let clock = self.clock();
         loop {
-            let (outcome, results) = self.call(self.manager(), call, first, second)?;
-            let is_retried = retried.iter().any(|retried| *retried as i64 == outcome);
-            if !is_retried || clock.is_over(self) {
-                return Ok((outcome, results));
+            let answer = self.call(self.manager(), call, first, second)?;
+            if !retried.contains(&answer.0) || clock.is_over(self) {
+                return Ok(answer);
             }
         }
     }
@@ -491,8 +488,8 @@ impl Machine {
     /// Makes a management call that must succeed. It is repeated if another CPU is busy or did not respond
     /// in time: its thread may wait for a CPU of the test's machine.
     pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
-        let retried = [Outcome::TimedOut, Outcome::Busy];
-        let (outcome, _) = self.call_repeatedly(call, cell, 0, &retried)?;
+        let retried = [Outcome::TimedOut as i64, Outcome::Busy as i64];
+        let (outcome, _) = self.call_repeatedly(call, [cell, 0], &retried)?;
         ensure(outcome == 0, || {
             format!("{call:?} of cell {cell}: {}", name(outcome))
         })
@@ -542,8 +539,8 @@ impl Machine {
     pub(crate) fn try_create(&self, blob: &Blob) -> Result<(i64, [u64; 3]), String> {
         let bytes = blob.bytes();
         self.write(BLOBS, &bytes);
-        let bytes = bytes.len() as u64;
-        self.call_repeatedly(Hypercall::CellCreate, BLOBS, bytes, &[Outcome::Busy])
+        let source = [BLOBS, bytes.len() as u64];
+        self.call_repeatedly(Hypercall::CellCreate, source, &[Outcome::Busy as i64])
     }
 
     pub(crate) fn create(&self, blob: &Blob) -> Result<u64, String> {

@@ -20,7 +20,7 @@ use crate::witness::Witness;
 /// Time for each machine in seconds, and the seed: for a longer run and for its repetition.
 const SECONDS: &str = "RAMPART_RANDOM_SECONDS";
 const SEED: &str = "RAMPART_RANDOM_SEED";
-const USUAL_SECONDS: u64 = 8;
+const USUAL_SECONDS: u64 = 12;
 const LONG_SECONDS: u64 = 1800;
 
 const MACHINES: [Model; 7] = [
