@@ -10,6 +10,7 @@ pub mod cell_script;
 pub mod detached_programs;
 pub mod disturbance;
 pub mod documents;
+pub mod guest_cases;
 pub mod hypervisor;
 pub mod inside;
 pub mod limited;
