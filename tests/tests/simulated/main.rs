@@ -12,5 +12,6 @@ mod effects;
 mod joining;
 mod long;
 mod run_and_up;
+mod snapshots;
 mod stock_kernel;
 mod systemd;

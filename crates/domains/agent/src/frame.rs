@@ -9,6 +9,8 @@
 //! A frame is its kind (one byte), the number of the program (four bytes), the length of the
 //! payload (four bytes, all little-endian) and the payload.
 
+use crate::payloads::SEED;
+
 /// First bytes of a greeting. No frame begins with the first byte.
 pub(crate) const MAGIC: [u8; 8] = *b"\0rampart";
 
@@ -69,6 +71,11 @@ kinds! {
     Alive = 10,
     /// A signal for the program's process group: its number.
     SignalGroup = 11,
+    /// Ends the session: the agent ends its programs, answers `Resting`, and waits for the next client. The machine is
+    /// saved in this state.
+    Rest = 12,
+    /// The machine continues from a saved state: the real time in nanoseconds, and a seed.
+    Continued = 13,
     // From the agent.
     /// An `AgentHello` as JSON; always the first frame.
     Hello = 33,
@@ -86,6 +93,10 @@ kinds! {
     Exited = 39,
     /// The identifying number, and `CLOCK_MONOTONIC` in nanoseconds.
     Time = 40,
+    /// No program runs, and the agent waits for the next client.
+    Resting = 41,
+    /// The clock and the random numbers are of the present: empty, or what failed as text.
+    Adjusted = 42,
 }
 
 /// One frame.
@@ -132,6 +143,14 @@ impl Frame {
         // No payload is longer than `MAXIMUM_PAYLOAD`.
         bytes.extend((self.payload.len() as u32).to_le_bytes());
         bytes.extend(self.payload.iter().copied());
+    }
+
+    /// Parses the real time and the seed of a machine that continues.
+    pub(crate) fn time_and_seed(&self) -> Result<(u64, [u8; SEED]), Malformed> {
+        let parts = self.payload.split_first_chunk::<8>();
+        let (time, seed) = parts.ok_or(Malformed::Payload)?;
+        let seed = seed.try_into().map_err(|_| Malformed::Payload)?;
+        Ok((u64::from_le_bytes(*time), seed))
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {

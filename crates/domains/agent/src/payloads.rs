@@ -5,7 +5,10 @@ use rampart_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol. Both sides must have the same.
-pub const AGENT_PROTOCOL_VERSION: u32 = 1;
+pub const AGENT_PROTOCOL_VERSION: u32 = 2;
+
+/// Size of the seed of a machine that continues from a saved state, in bytes.
+pub(crate) const SEED: usize = 32;
 
 /// Size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

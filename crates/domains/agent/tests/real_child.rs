@@ -430,3 +430,21 @@ fn reports_a_missing_answer() {
     let error = Agent::connect(near, TIMEOUT).expect_err("closed");
     assert!(matches!(error, AgentError::Lost(_)), "{error}");
 }
+
+#[test]
+fn rests_only_after_its_programs_have_ended() {
+    let (agent, mut child) = start("--stay");
+    let mut process = agent
+        .spawn(&shell("echo $$; exec sleep 1000"))
+        .expect("started");
+    let mut line = String::new();
+    BufReader::new(&mut process.stdout)
+        .read_line(&mut line)
+        .expect("its process id");
+    assert!(exists(line.trim()));
+    agent.rest(TIMEOUT).expect("an answer");
+    assert!(!exists(line.trim()), "a program of the session still runs");
+    drop(process);
+    // Its stream has ended with the last user of the connection.
+    assert!(child.wait().expect("ended").success());
+}

@@ -110,6 +110,7 @@ impl On {
                     options.cpus
                 ));
                 let sim = Sim::boot_unless(stop, image, options)?;
+                super::sim::print_notes(&sim);
                 Ok(Some(Box::new(sim)))
             }
         }

@@ -141,6 +141,10 @@ struct MachineArguments {
     #[arg(long)]
     own: bool,
 
+    /// Boot, instead of continuing from a saved machine with the same options
+    #[arg(long)]
+    no_snapshot: bool,
+
     /// Time to boot, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = USUAL_BOOT_TIMEOUT.as_secs())]
     boot_timeout: u64,
@@ -205,6 +209,8 @@ impl MachineArguments {
         options.init = self.init;
         options.forwards.clone_from(&self.forward);
         options.files.clone_from(&self.file);
+        // A machine with a file that is being worked on would hardly be needed twice.
+        options.snapshot = !self.no_snapshot && self.file.is_empty();
         options.boot_timeout = Duration::from_secs(self.boot_timeout);
         Ok(options)
     }
@@ -218,6 +224,7 @@ impl MachineArguments {
             || self.two_security_states
             || self.gicv2
             || self.count_instructions
+            || self.no_snapshot
             || self.append.is_some()
             || self.disk.is_some()
             || self.init != Init::default()
@@ -306,9 +313,14 @@ fn hold(
     let up = Up::hold(boot(architecture, machine, Some(stop))?)?;
     let option = architecture.option();
     output::eprint(&format!(
-        "The simulated machine is up after {:.1} s: Linux {}. Enter it with `rampart sim \
+        "The simulated machine is up after {:.1} s{}: Linux {}. Enter it with `rampart sim \
          shell{option}`, end it with Ctrl-C or `rampart sim down{option}`.",
         up.sim().boot_time().as_secs_f64(),
+        if up.sim().is_restored() {
+            ", continued from a saved machine"
+        } else {
+            ""
+        },
         up.sim().agent().hello().kernel_release
     ));
     loop {
@@ -356,10 +368,19 @@ fn boot(
 ) -> Result<Sim, Failure> {
     let options = machine.options(architecture)?;
     let image = Sim::image(architecture, &mut build_progress())?;
-    Ok(match stop {
+    let sim = match stop {
         Some(stop) => Sim::boot_unless(stop, image, options)?,
         None => Sim::boot(image, &options)?,
-    })
+    };
+    print_notes(&sim);
+    Ok(sim)
+}
+
+/// Prints what a person should know of the start of a machine.
+pub(super) fn print_notes(sim: &Sim) {
+    for note in sim.notes() {
+        output::eprint(&format!("note: {note}"));
+    }
 }
 
 /// Shows the steps of a build on standard error.

@@ -48,6 +48,10 @@ pub(crate) struct State {
     pub(crate) lost: Option<Lost>,
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) time: Option<Time>,
+    /// The agent waits for the next client.
+    pub(crate) resting: bool,
+    /// What failed when the machine continued; empty if nothing.
+    pub(crate) adjusted: Option<String>,
     /// Time of the last received data.
     last_received: Option<Instant>,
 }
@@ -180,6 +184,14 @@ impl State {
             Kind::Hello => {
                 let hello = serde_json::from_slice(&frame.payload);
                 self.hello = Some(hello.map_err(|_| Malformed::Payload)?);
+                return Ok(());
+            }
+            Kind::Resting => {
+                self.resting = true;
+                return Ok(());
+            }
+            Kind::Adjusted => {
+                self.adjusted = Some(String::from_utf8_lossy(&frame.payload).into_owned());
                 return Ok(());
             }
             Kind::Time => {

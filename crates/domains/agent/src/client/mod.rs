@@ -4,6 +4,7 @@
 mod connection_state;
 mod process;
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -20,7 +21,7 @@ pub use process::{AgentHandle, AgentInput, AgentOutput, AgentProcess};
 
 use crate::AgentError;
 use crate::frame::{Frame, Kind, MAXIMUM_PAYLOAD, greeting};
-use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello};
+use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, SEED};
 
 /// Interval of keep-alive messages on streams that do not report the end of the other side.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -328,6 +329,46 @@ impl Agent {
             }
         }
         best.ok_or(AgentError::NoAnswer(CLOCK_TIMEOUT))
+    }
+
+    /// Ends every program of the agent, which then waits for the next client, and this connection. The machine can be
+    /// saved in this state: a client of the continued machine is answered at once.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is lost, or [`AgentError::NoAnswer`] after `timeout`.
+    pub fn rest(self, timeout: Duration) -> Result<(), AgentError> {
+        self.inner.send(&Frame::new(Kind::Rest, 0, []))?;
+        self.answer(timeout, |state| state.resting.then_some(()))
+    }
+
+    /// Gives a machine that continues from a saved state the real time and new random numbers. Returns what failed;
+    /// normally empty.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is lost, or [`AgentError::NoAnswer`] after `timeout`.
+    pub fn continued(&self, timeout: Duration) -> Result<String, AgentError> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let mut seed = [0; SEED];
+        File::open("/dev/urandom")?.read_exact(&mut seed)?;
+        let payload = [&now.to_le_bytes()[..], &seed].concat();
+        self.inner.send(&Frame::new(Kind::Continued, 0, payload))?;
+        self.answer(timeout, |state| state.adjusted.take())
+    }
+
+    /// Waits for an answer that `found` returns.
+    fn answer<T>(
+        &self,
+        timeout: Duration,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, AgentError> {
+        let answer = self.inner.shared.wait(timeout, |state| match found(state) {
+            Some(value) => Some(Some(value)),
+            None => state.lost.is_some().then_some(None),
+        });
+        answer
+            .ok_or(AgentError::NoAnswer(timeout))?
+            .ok_or_else(|| self.inner.lost())
     }
 
     /// Ends every program of the agent. As process 1, the agent then powers its machine off.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The agent: `rampart-meter agent`.
 
+mod continued;
 mod init;
 mod kernel_log;
 mod leftovers;
@@ -174,9 +175,12 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         let end = session.serve().map_err(ServeError::system("poll"))?;
         session.end_programs().map_err(ServeError::system("poll"))?;
         leftovers::kill();
+        if end == End::Rested {
+            session.answer_resting();
+        }
         match end {
-            End::Lost if options.stay => session.reset(),
-            End::Lost | End::Requested => return Ok(()),
+            End::Lost | End::Rested if options.stay => session.reset(),
+            End::Lost | End::Rested | End::Requested => return Ok(()),
         }
     }
 }

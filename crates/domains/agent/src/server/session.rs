@@ -22,6 +22,9 @@ use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, Terminal
 /// time.
 const GRACE: Duration = Duration::from_secs(20);
 
+/// How long the last answer of a session may wait for its reader.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// Interval between two polls of a port without a client, which poll(2) cannot wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -32,6 +35,8 @@ pub(super) enum End {
     Lost,
     /// The client or a signal requested the end.
     Requested,
+    /// The client asked to rest until the next client connects.
+    Rested,
 }
 
 /// The owner of a polled descriptor.
@@ -136,6 +141,19 @@ impl Session {
             if !no_client && self.silence.is_some_and(silent) {
                 return Ok(End::Lost);
             }
+        }
+    }
+
+    /// Answers that no program runs.
+    pub(super) fn answer_resting(&mut self) {
+        self.outgoing.push(&Frame::new(Kind::Resting, 0, []));
+        let until = Instant::now() + ANSWER_LIMIT;
+        // A client that reads nothing gets no answer.
+        while self.outgoing.write(&self.output).is_ok()
+            && !self.outgoing.is_empty()
+            && Instant::now() < until
+        {
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -336,6 +354,12 @@ impl Session {
                     .push_urgent(&Frame::new(Kind::Time, 0, payload));
             }
             Kind::PowerOff => return Ok(Some(End::Requested)),
+            Kind::Rest => return Ok(Some(End::Rested)),
+            Kind::Continued => {
+                let (time, seed) = frame.time_and_seed()?;
+                let failed = super::continued::adjust(time, seed);
+                self.outgoing.push(&Frame::new(Kind::Adjusted, 0, failed));
+            }
             Kind::Alive => {}
             Kind::Input
             | Kind::Window

@@ -8,6 +8,7 @@
 //!   x86_64/IDENTITY/   one image; machines that booted from it hold a shared lock of the directory
 //!   emulators/         packages of emulators that are not installed, and the unpacked packages
 //!   run/NUMBER/        one running machine: sockets, console; locked by the process that runs it
+//!   snapshots/         saved machines (`snapshot`)
 //!   up-x86_64          names the machine with this name that other commands may join
 //! ```
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 
 use super::architecture::Architecture;
 use super::error::SimError;
+use super::snapshot::Snapshots;
 
 /// How long to wait for another build. A build without progress ends itself.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -93,6 +95,11 @@ impl Cache {
         }
     }
 
+    /// Returns the saved machines.
+    pub(super) fn snapshots(&self) -> Snapshots {
+        Snapshots::new(self.root.join("snapshots"))
+    }
+
     /// Returns the path of the file that names the machine of this architecture started by `sim up`.
     pub(super) fn up(&self, architecture: &Architecture) -> PathBuf {
         self.root.join(format!("up-{}", architecture.name))
@@ -129,7 +136,7 @@ impl Cache {
 
 /// Locks a file, which is created if it does not exist. Calls `waiting` after each failed attempt.
 /// Returns `None` if it is still locked after `limit`.
-fn lock_within(
+pub(super) fn lock_within(
     path: &Path,
     limit: Duration,
     waiting: &mut dyn FnMut(),

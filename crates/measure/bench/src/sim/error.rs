@@ -179,6 +179,12 @@ pub enum SimError {
         /// The requested architecture.
         architecture: &'static Architecture,
     },
+    /// A machine could not be saved; it is booted without a snapshot then.
+    #[error("cannot save the simulated machine: {reason}")]
+    Snapshot {
+        /// The cause.
+        reason: String,
+    },
     /// All agents of the machine are in use.
     #[error(
         "{limit} commands use the simulated machine that is up, and it admits no more; fix: end one \

@@ -7,7 +7,8 @@
 //!
 //! [`Sim::image`] returns an image built from the distribution's packages (`packages`, `image`,
 //! `content`). [`Sim::boot`] boots a machine whose agent starts programs inside. Neither needs root or
-//! installs anything: packages and images are below the user's cache directory (`cache`).
+//! installs anything: packages and images are below the user's cache directory (`cache`). A machine that was booted once
+//! is saved there and restored from then on (`snapshot`).
 
 mod architecture;
 mod arguments;
@@ -31,7 +32,9 @@ mod packages;
 mod panic_sign;
 mod root_files;
 mod running_machine;
+mod snapshot;
 mod squashfs;
+mod start;
 mod up;
 mod watch;
 

@@ -133,6 +133,8 @@ pub struct SimOptions {
     pub own_modules: Option<PathBuf>,
     /// The directory with firmware; `None` if none was built.
     pub firmware: Option<PathBuf>,
+    /// Whether it may continue from a saved machine, and be saved, instead of only booting.
+    pub snapshot: bool,
     /// The time limit of the boot.
     pub boot_timeout: Duration,
     /// How long it continues after a panic of its kernel, to see which domains survive.
@@ -164,6 +166,7 @@ impl SimOptions {
             own_modules,
             firmware: None,
             meter,
+            snapshot: true,
             boot_timeout: USUAL_BOOT_TIMEOUT,
             after_panic: Duration::from_secs(1),
         }
@@ -186,6 +189,16 @@ impl SimOptions {
         self.own_modules
             .as_ref()
             .is_some_and(|all| !all.join(kernel_release).is_dir())
+    }
+
+    /// Returns whether a machine with these options is saved and restored. One with a disk is not, because the disk
+    /// changes without it. Counts of instructions are those of a boot, and a board's memory is a file that this process
+    /// shares.
+    pub(super) fn can_be_saved(&self) -> bool {
+        self.snapshot
+            && self.disk.is_none()
+            && !self.count_instructions
+            && matches!(self.architecture.devices, Devices::Virtio(_))
     }
 
     /// Returns the path of the machine's firmware.

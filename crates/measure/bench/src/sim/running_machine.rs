@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A running simulated machine.
 
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError};
-use rampart_qemu::{Qemu, QemuCommand, escaped};
+use rampart_qemu::Qemu;
 
-use super::architecture::{Architecture, BoardTree, Devices};
-use super::arguments::{BootFiles, machine_arguments, port_name, qemu_arguments};
-use super::board_memory::BoardMemory;
+use super::architecture::Architecture;
 use super::cache::{Cache, RunDirectory};
-use super::disk::{Disk, MOUNTED};
+use super::disk::MOUNTED;
 use super::error::SimError;
 use super::image::{BuildStep, Image};
 use super::init::{Init, SYSTEMD_PACKAGE};
 use super::options::SimOptions;
-use super::watch::{Loss, Losses, POLL_INTERVAL, SILENCE_LIMIT, Watch};
-use super::{board_tree, emulator, initramfs};
+use super::start::{Start, Started};
+use super::watch::{Loss, Losses, SILENCE_LIMIT, Watch};
+use super::{emulator, initramfs};
 
 /// Number of lines of the console in a message.
-const TAIL: usize = 20;
+pub(super) const TAIL: usize = 20;
 
 /// A simulated machine of this process. It ends when this value is dropped or the process ends.
 #[derive(Debug)]
@@ -40,6 +34,8 @@ pub struct Sim {
     image: Image,
     architecture: &'static Architecture,
     boot_time: Duration,
+    is_restored: bool,
+    notes: Vec<String>,
     directory: RunDirectory,
 }
 
@@ -74,7 +70,8 @@ impl Sim {
         Image::build(&cache, architecture, progress)
     }
 
-    /// Boots a machine and waits for its agent.
+    /// Boots a machine and waits for its agent. A machine that is like one that was saved continues from there
+    /// instead; one that can be saved is booted, saved and continued.
     ///
     /// # Errors
     /// Returns an error if the options contradict each other or QEMU does not start. If the machine
@@ -93,57 +90,17 @@ impl Sim {
             ));
         }
         let began = Instant::now();
+        let start = Start::prepare(&image, options)?;
+        let started = start.run()?;
+        let (directory, has_disk) = start.into_directory();
         let architecture = options.architecture;
-        let disk = options.disk.as_ref();
-        let disk = disk.map(|path| Disk::open(path, &options.machine_line()));
-        let disk = disk.transpose()?;
-        let line = match &disk {
-            Some(disk) => options.with_append(&disk.kernel_command_line()?),
-            None => options.kernel_command_line(),
-        };
-        let cache = Cache::of_this_user()?;
-        let directory = cache.running()?;
-        let archive = directory.path().join("initramfs");
-        initramfs::write(&archive, &image, options)?;
-        let emulator = emulator::command(&cache, architecture)?;
-        let tree = match (&architecture.tree, architecture.smmu) {
-            (Some(tree), _) => Some(write_tree(directory.path(), &image, tree)?),
-            (None, Some(smmu)) => Some(write_own_tree(directory.path(), &emulator, options, smmu)?),
-            (None, None) => None,
-        };
-        let memory = match architecture.devices {
-            Devices::Board { memory, .. } => Some(BoardMemory::new(options.mebibytes, memory)?),
-            Devices::Virtio(_) => None,
-        };
-        let memory_path = memory.as_ref().map(BoardMemory::path);
-        let firmware = architecture.firmware;
-        let firmware = firmware.map(|firmware| options.firmware_file(firmware));
-        let firmware = firmware.transpose()?;
-        let initramfs = fs::metadata(&archive).map_err(SimError::file("read", &archive))?;
-        let files = BootFiles {
-            kernel: &image.kernel(),
-            initramfs: &archive,
-            root: &image.root(),
-            directory: directory.path(),
-            disk: disk.as_ref().map(Disk::path),
-            firmware: architecture
-                .firmware
-                .zip(firmware.as_deref())
-                .map(|(firmware, path)| (firmware, path, initramfs.len())),
-            tree: tree.as_deref(),
-            memory: memory_path.as_deref(),
-            line: &line,
-        };
-        let arguments = qemu_arguments(options, &files);
-        let qemu = Qemu::start_by(&emulator, arguments, directory.path())?;
-        let (stream, connection) = match &memory {
-            Some(memory) => {
-                let (stream, connection) = memory.call()?;
-                (stream, Some(connection))
-            }
-            None => (qemu.socket(&port_name(0))?, None),
-        };
-        let agent = wait_until_up(architecture, &qemu, stream, options.boot_timeout)?;
+        let Started {
+            qemu,
+            agent,
+            connection,
+            is_restored,
+            notes,
+        } = started;
         let sim = Self {
             watch: Arc::default(),
             qemu: Arc::new(qemu),
@@ -151,6 +108,8 @@ impl Sim {
             image,
             architecture,
             boot_time: began.elapsed(),
+            is_restored,
+            notes,
             directory,
         };
         sim.watch.start(
@@ -160,7 +119,7 @@ impl Sim {
             Losses::of(architecture, &sim.qemu),
             options.after_panic,
         )?;
-        if disk.is_some() {
+        if has_disk {
             sim.mount_disk()?;
         }
         if !options.forwards.is_empty() {
@@ -221,6 +180,18 @@ impl Sim {
     #[must_use]
     pub fn boot_time(&self) -> Duration {
         self.boot_time
+    }
+
+    /// Returns whether it was restored from a saved machine instead of booted.
+    #[must_use]
+    pub fn is_restored(&self) -> bool {
+        self.is_restored
+    }
+
+    /// Returns what a person should know of its start: for each snapshot that could not be made or used, the reason.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -340,107 +311,5 @@ impl Drop for Sim {
     fn drop(&mut self) {
         // The watching thread may hold a reference to the emulator for a moment longer.
         self.qemu.kill();
-    }
-}
-
-/// Writes the device tree of a board for one boot.
-fn write_tree(directory: &Path, image: &Image, tree: &BoardTree) -> Result<PathBuf, SimError> {
-    let from = image.tree(tree.file);
-    let bytes = fs::read(&from).map_err(SimError::file("read", &from))?;
-    let bytes = board_tree::with_enabled(&bytes, tree.enabled)
-        .map_err(|reason| SimError::Image(format!("{}: {reason}", from.display())))?;
-    let path = directory.join("tree.dtb");
-    fs::write(&path, bytes).map_err(SimError::file("write", &path))?;
-    Ok(path)
-}
-
-/// Writes QEMU's own device tree for one boot, in which the SMMU is left to the hypervisor.
-fn write_own_tree(
-    directory: &Path,
-    emulator: &QemuCommand,
-    options: &SimOptions,
-    smmu: &str,
-) -> Result<PathBuf, SimError> {
-    let path = directory.join("tree.dtb");
-    let mut dump = OsString::from("dumpdtb=");
-    dump.push(escaped(&path));
-    let output = Command::new(&emulator.program)
-        .envs(
-            emulator
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        )
-        .args(&emulator.arguments)
-        .args(machine_arguments(options))
-        .args([
-            "-nodefaults".into(),
-            "-display".into(),
-            "none".into(),
-            "-machine".into(),
-            dump,
-        ])
-        .output()
-        .map_err(SimError::file("start", Path::new(&emulator.program)))?;
-    let bytes = fs::read(&path).map_err(|error| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        SimError::Image(format!("QEMU writes no device tree: {error}; {said}"))
-    })?;
-    let bytes = board_tree::with_reserved(&bytes, smmu)
-        .map_err(|reason| SimError::Image(format!("QEMU's device tree: {reason}")))?;
-    fs::write(&path, bytes).map_err(SimError::file("write", &path))?;
-    Ok(path)
-}
-
-/// Waits for the agent. Returns an error if the machine is lost before.
-fn wait_until_up(
-    architecture: &Architecture,
-    qemu: &Qemu,
-    stream: UnixStream,
-    timeout: Duration,
-) -> Result<Agent, SimError> {
-    let (sender, connected) = channel();
-    thread::Builder::new()
-        .name("sim-connect".to_owned())
-        .spawn(move || {
-            // The receiver is gone if the machine was lost meanwhile.
-            let _ = sender.send(Agent::connect(stream, timeout));
-        })
-        .map_err(|error| SimError::Agent(AgentError::Io(error)))?;
-    let mut losses = Losses::of(architecture, qemu);
-    let deadline = Instant::now() + timeout + POLL_INTERVAL;
-    let never = || SimError::NeverUp {
-        limit: timeout,
-        console: qemu.console_tail(TAIL),
-    };
-    loop {
-        match connected.recv_timeout(Duration::from_millis(1)) {
-            Ok(Ok(agent)) => return Ok(agent),
-            Ok(Err(AgentError::NoAnswer(_))) => return Err(never()),
-            // It ended; the next event reports how.
-            Ok(Err(AgentError::Lost(_))) | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Err(error)) => return Err(error.into()),
-            Err(RecvTimeoutError::Disconnected) if Instant::now() > deadline => {
-                return Err(never());
-            }
-            Err(RecvTimeoutError::Disconnected) => {}
-        }
-        match losses.next(qemu) {
-            Some(Loss::Panicked) => {
-                // The kernel writes to the console after it has notified QEMU of the panic.
-                let _ = qemu.wait(Duration::from_millis(500));
-                return Err(SimError::Panicked {
-                    console: qemu.console_tail(TAIL),
-                });
-            }
-            Some(Loss::Ended(how)) => {
-                return Err(SimError::Ended {
-                    how,
-                    console: qemu.console_tail(TAIL),
-                });
-            }
-            Some(Loss::Hung) => return Err(never()),
-            None => {}
-        }
     }
 }
