@@ -49,20 +49,26 @@ pub struct GuestProgram {
 }
 
 /// Makes a module with a test for each case of a program, and one that the program reports exactly these cases and ends.
+/// The name is written as that of a test, because documents name it.
 ///
 /// ```ignore
 /// guest_cases! {
 ///     /// Hostile threads on a CPU with SMAP.
-///     mod hostile_with_smap = run_hostile_with_smap;
+///     fn hostile_threads_do_no_harm() = run_hostile_threads;
 ///     a_taken_cpu_is_not_taken_twice,
 ///     no_flag_masks_interrupts,
 /// }
 /// ```
 ///
-/// `#[ignore = "REASON"]` before `mod` is that of every test.
+/// `#[ignore = "REASON"]` before `fn` is that of every test.
 #[macro_export]
 macro_rules! guest_cases {
     ($(#[doc = $text:literal])* $(#[ignore = $reason:literal])? mod $module:ident = $run:path; $($case:ident),+ $(,)?) => {
+        $crate::guest_cases! {
+            $(#[doc = $text])* $(#[ignore = $reason])? fn $module() = $run; $($case),+
+        }
+    };
+    ($(#[doc = $text:literal])* $(#[ignore = $reason:literal])? fn $module:ident() = $run:path; $($case:ident),+ $(,)?) => {
         $(#[doc = $text])*
         mod $module {
             use super::*;
@@ -502,7 +508,7 @@ mod tests {
 
     crate::guest_cases! {
         /// The macro, with a program that runs here.
-        mod listed = succeeds;
+        fn listed() = succeeds;
         one,
         two,
         three,
