@@ -4,8 +4,7 @@
 //! The tests need root, two CPUs and the static meter (`make build`); without them they are skipped
 //! with a message.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use rampart_model::{
     CpuSet, DomainSelection, IsolationMechanism, MeterEvent, MeterKind, MeterSettings, Nanos,
     RefusalKind, SchedulingPolicy, ThreadOutcome,
 };
+use rampart_tests::programs::{Machine, alone, left_out};
 
 /// The locked machine, a meter, and a state directory of its own.
 struct Bench {
@@ -24,7 +24,7 @@ struct Bench {
     before: Vec<String>,
     _directory: tempfile::TempDir,
     state: StateDirectory,
-    _lock: File,
+    _machine: Machine,
 }
 
 /// Prepares a test. Returns `None`, with a message, if these tests cannot run.
@@ -49,27 +49,15 @@ fn bench() -> Option<Bench> {
         left_out(&format!("the tests of real domains, which need {lacking}"));
         return None;
     }
-    // The end-to-end tests take the same lock: one test at a time uses the machine.
-    let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
-    lock.lock().expect("the lock");
+    let machine = alone();
     let directory = tempfile::tempdir().expect("directory");
     Some(Bench {
         meter,
         before: leftovers(),
         state: StateDirectory::at(directory.path()),
         _directory: directory,
-        _lock: lock,
+        _machine: machine,
     })
-}
-
-#[expect(clippy::print_stderr, reason = "reports a skipped test")]
-fn left_out(what: &str) {
-    eprintln!("left out: {what}");
-    if let Some(file) = std::env::var_os("RAMPART_SKIPPED")
-        && let Ok(mut file) = File::options().append(true).open(file)
-    {
-        let _ = writeln!(file, "{what}");
-    }
 }
 
 fn plan(meter: MeterKind, cpus: &str) -> MeterSettings {

@@ -5,7 +5,7 @@
 //! The tests need root, two CPUs, QEMU, the static meter (`make build`), and a kernel for guests
 //! (the machine's own, or `RAMPART_GUEST_KERNEL`); without them they are skipped with a message.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,6 +18,7 @@ use rampart_model::{
     CpuSet, DomainSelection, GuestThreadRole, MeterEvent, MeterKind, MeterSettings, Nanos,
     SchedulingPolicy, ThreadOutcome,
 };
+use rampart_tests::programs::{Machine, alone, left_out};
 
 /// Set in the process of the test that is killed.
 const CHILD: &str = "RAMPART_TEST_GUEST_OWNER";
@@ -25,7 +26,7 @@ const CHILD: &str = "RAMPART_TEST_GUEST_OWNER";
 struct Bench {
     meter: PathBuf,
     directory: tempfile::TempDir,
-    _lock: File,
+    _machine: Machine,
 }
 
 impl Bench {
@@ -63,24 +64,12 @@ fn bench() -> Option<Bench> {
         left_out(&format!("the tests of real guests, which need {lacking}"));
         return None;
     }
-    // The end-to-end tests take the same lock: one test at a time uses the machine.
-    let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
-    lock.lock().expect("the lock");
+    let machine = alone();
     Some(Bench {
         meter: meter(),
         directory,
-        _lock: lock,
+        _machine: machine,
     })
-}
-
-#[expect(clippy::print_stderr, reason = "reports a skipped test")]
-fn left_out(what: &str) {
-    eprintln!("left out: {what}");
-    if let Some(file) = std::env::var_os("RAMPART_SKIPPED")
-        && let Ok(mut file) = File::options().append(true).open(file)
-    {
-        let _ = writeln!(file, "{what}");
-    }
 }
 
 fn selection(name: &str) -> DomainSelection {

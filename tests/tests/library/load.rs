@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 use rampart_host::{HostError, Shield, StateDirectory};
 use rampart_load::{Load, LoadError, LoadProgram};
 use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadLocation, Nanos};
+use rampart_tests::limited::wait_until;
 use rampart_tests::processes;
+use rampart_tests::programs::{Machine, alone, left_out};
+use rustix::process::Signal;
 
-fn stress_ng_is_installed() -> bool {
-    let installed = matches!(LoadProgram::find(&meter()), LoadProgram::StressNg { .. });
-    if !installed {
-        #[expect(clippy::print_stderr, reason = "reports a skipped test")]
-        {
-            eprintln!("left out: stress-ng is not installed");
-        }
+/// Waits for the machine, whose CPU 0 the loads use. Returns `None`, and reports it, without stress-ng.
+fn machine_with_stress_ng(test: &str) -> Option<Machine> {
+    if matches!(LoadProgram::find(&meter()), LoadProgram::StressNg { .. }) {
+        return Some(alone());
     }
-    installed
+    left_out(&format!("{test}: stress-ng is not installed"));
+    None
 }
 
 fn condition(load: LoadKind) -> Condition {
@@ -51,9 +52,10 @@ fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
 
 #[test]
 fn every_load_runs_is_recorded_and_leaves_nothing() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("every_load_runs_is_recorded_and_leaves_nothing")
+    else {
         return;
-    }
+    };
     let scratch = tempfile::tempdir().expect("directory");
     for kind in [
         LoadKind::Cpu,
@@ -92,6 +94,7 @@ fn start_by_the_meter(load: LoadKind, scratch: &Path) -> Load {
 
 #[test]
 fn the_meters_own_loads_run_are_recorded_and_stopped_ones_are_failures() {
+    let _machine = alone();
     let scratch = tempfile::tempdir().expect("directory");
     for kind in [
         LoadKind::Cpu,
@@ -114,24 +117,27 @@ fn the_meters_own_loads_run_are_recorded_and_stopped_ones_are_failures() {
     }
     // A load that did not run must not count as one that ran.
     for kind in [LoadKind::Cache, LoadKind::Io] {
-        let load = start_by_the_meter(kind, scratch.path());
-        for child in processes::children_of(std::process::id()) {
+        let mut load = start_by_the_meter(kind, scratch.path());
+        let mut own = processes::children_of(std::process::id());
+        own.retain(|child| {
             let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"));
-            if line.is_ok_and(|line| line.contains("rampart-meter\0load\0")) {
-                processes::send(child, rustix::process::Signal::STOP);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(600));
-        let record = load.stop();
+            line.is_ok_and(|line| line.contains("rampart-meter\0load\0"))
+        });
+        let [leader] = own[..] else {
+            panic!("{own:?}");
+        };
+        stop_group(leader);
+        let record = load.record();
         assert!(!record.ran, "{kind:?}: {record:?}");
+        signal_group(leader, Signal::CONT);
     }
 }
 
 #[test]
 fn a_failed_load_is_noted_in_the_record() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("a_failed_load_is_noted_in_the_record") else {
         return;
-    }
+    };
     let scratch = tempfile::tempdir().expect("directory");
     let mut load = start(LoadKind::Cpu, scratch.path()).expect("start");
     let leader = children(std::process::id(), scratch.path())[0];
@@ -153,40 +159,79 @@ fn a_failed_load_is_noted_in_the_record() {
 /// A load whose workers stand still must not pass for one that ran, though they live.
 #[test]
 fn a_stopped_load_is_a_failure() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("a_stopped_load_is_a_failure") else {
         return;
-    }
+    };
     let scratch = tempfile::tempdir().expect("directory");
-    for (kind, continues) in [
-        (LoadKind::Cpu, false),
-        (LoadKind::Io, false),
-        (LoadKind::Cpu, true),
-        (LoadKind::Cache, true),
-        (LoadKind::Memory, true),
-    ] {
-        let load = start(kind, scratch.path()).expect("start");
+    for kind in [LoadKind::Cpu, LoadKind::Io] {
+        let mut load = start(kind, scratch.path()).expect("start");
         let leader = children(std::process::id(), scratch.path())[0];
-        let signal = |signal| {
-            let group = rustix::process::Pid::from_raw(leader as i32).expect("a process");
-            rustix::process::kill_process_group(group, signal).expect("a signal");
-        };
-        signal(rustix::process::Signal::STOP);
-        // On a busy machine, what is before and after it may last some 100 ms.
-        std::thread::sleep(Duration::from_secs(2));
-        if continues {
-            signal(rustix::process::Signal::CONT);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let record = load.stop();
+        stop_group(leader);
+        let record = load.record();
         assert!(!record.ran, "{kind:?}: {record:?}");
+        if kind == LoadKind::Io {
+            // One that is still stopped is killed at the end, after three seconds.
+            signal_group(leader, Signal::CONT);
+        }
+        assert!(!load.stop().ran);
+        let left = states_of_group(leader);
+        assert!(left.iter().all(|(_, state)| *state == 'Z'), "{left:?}");
     }
+    // One that continues has used a smaller share of its CPU than it needs: on any machine, if it was stopped for more
+    // than twice the time in which it may have run.
+    for kind in [LoadKind::Cpu, LoadKind::Cache, LoadKind::Memory] {
+        let mut pause = Duration::from_millis(500);
+        loop {
+            let started = Instant::now();
+            let mut load = start(kind, scratch.path()).expect("start");
+            let leader = children(std::process::id(), scratch.path())[0];
+            stop_group(leader);
+            let before = started.elapsed();
+            std::thread::sleep(pause);
+            let continued = Instant::now();
+            signal_group(leader, Signal::CONT);
+            let record = load.record();
+            if (before + continued.elapsed()) * 2 < pause {
+                assert!(!record.ran, "{kind:?}: {record:?}");
+                break;
+            }
+            pause *= 2;
+        }
+    }
+}
+
+/// Returns the processes of a group, with their states, by proc_pid_stat(5).
+fn states_of_group(leader: u32) -> Vec<(u32, char)> {
+    let processes = std::fs::read_dir("/proc").expect("proc").flatten();
+    let of_group = processes.filter_map(|entry| {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let (state, _, group) = (fields.next()?, fields.next()?, fields.next()?);
+        (group.parse() == Ok(leader)).then_some((process, state.chars().next()?))
+    });
+    of_group.collect()
+}
+
+/// Stops a process group, and waits until each of its processes is stopped.
+fn stop_group(leader: u32) {
+    signal_group(leader, Signal::STOP);
+    wait_until("the load is stopped", || {
+        let states = states_of_group(leader);
+        !states.is_empty() && states.iter().all(|(_, state)| matches!(state, 'T' | 'Z'))
+    });
+}
+
+fn signal_group(leader: u32, signal: Signal) {
+    let group = rustix::process::Pid::from_raw(leader as i32).expect("a process");
+    rustix::process::kill_process_group(group, signal).expect("a signal");
 }
 
 #[test]
 fn reports_a_cpu_that_does_not_exist() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("reports_a_cpu_that_does_not_exist") else {
         return;
-    }
+    };
     let scratch = tempfile::tempdir().expect("directory");
     let far = CpuSet::single(CpuId(900));
     let error = Load::start(
@@ -207,9 +252,9 @@ fn reports_a_cpu_that_does_not_exist() {
 
 #[test]
 fn refuses_without_a_cpu() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("refuses_without_a_cpu") else {
         return;
-    }
+    };
     let error = Load::start(
         &LoadProgram::find(&meter()),
         condition(LoadKind::Cpu),
@@ -224,9 +269,9 @@ fn refuses_without_a_cpu() {
 /// The loads must not outlive a caller that is killed and cannot end them.
 #[test]
 fn nothing_outlives_a_killed_caller() {
-    if !stress_ng_is_installed() {
+    let Some(_machine) = machine_with_stress_ng("nothing_outlives_a_killed_caller") else {
         return;
-    }
+    };
     let scratch = tempfile::tempdir().expect("directory");
     for kind in ["cpu", "memory", "cache", "io"] {
         let mut caller = Command::new(std::env::current_exe().expect("this test"));
@@ -326,13 +371,13 @@ fn kill(process: u32) {
 /// A load on the measured CPUs has to enter the shield around them.
 #[test]
 fn detects_a_load_on_the_shielded_cpu() {
-    if !stress_ng_is_installed() || !rustix::process::geteuid().is_root() {
+    let Some(_machine) = machine_with_stress_ng("detects_a_load_on_the_shielded_cpu") else {
+        return;
+    };
+    if !rustix::process::geteuid().is_root() {
         return;
     }
     let (measured, others): (CpuSet, CpuSet) = ("1".parse().expect("CPU"), cpu_zero());
-    let lock = std::fs::File::create(std::env::temp_dir().join("rampart-tests.lock"));
-    let lock = lock.expect("a lock file");
-    lock.lock().expect("the lock");
     let directory = tempfile::tempdir().expect("directory");
     let state = StateDirectory::at(directory.path().join("state"));
     let begin = Instant::now();
