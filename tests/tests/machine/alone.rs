@@ -10,7 +10,9 @@ use std::process::{Command, Output};
 use rampart_model::{Availability, Check, Evaluation, EvaluationState, LoadKind, NotMeasured};
 use rampart_tests::documents::assert_valid;
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{copy_programs_for_everyone, evaluation, machine, stdout};
+use rampart_tests::programs::{copy_programs_for_everyone, evaluation, stdout};
+
+use crate::preferred::machine;
 
 /// Mounts the kernel's file systems into a root file system and starts a program there, in a mount
 /// namespace that ends with the program: `sh -c ENTER sh ROOT USER PROGRAM ARGUMENT…`.
@@ -92,7 +94,7 @@ fn evaluates_with_nothing_but_the_two_programs() {
         let options = [
             "evaluate",
             "--for",
-            "30s",
+            "8s",
             "--loads",
             "idle,cpu,memory,cache,io",
             "--out",

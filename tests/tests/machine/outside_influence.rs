@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What influences a measurement from outside the experiment is planted: programs on the shielded CPU, a meter
-//! in another cpuset, a stopped one, an interrupt on the shielded CPU. Each makes its run invalid and is named in the document
-//! and in every text. Jumps of the clocks are judged with invented snapshots in `rampart-evaluate`, because a
-//! test must not set the clock.
+//! in another cpuset, a stopped one, an interrupt on the shielded CPU. Each makes its run invalid and is named in
+//! the document and in every text. Jumps of the clocks are judged with invented snapshots in `rampart-evaluate`,
+//! because a test must not set the clock.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,63 +12,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rampart_model::{Check, CpuId, Evaluation, Finding, SchedulingPolicy};
+use rampart_model::{
+    Check, CpuId, Evaluation, Finding, Question, SchedulingPolicy, TransferRecord,
+};
 use rampart_tests::limited::{Limited as _, finished, wait_until};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::processes::{self, KillAtEnd};
-use rampart_tests::programs::{Scratch, evaluation, last_cpu, machine, rampart, stdout};
+use rampart_tests::programs::{Scratch, evaluation, last_cpu, rampart, stdout};
+use rampart_tests::verdicts::find_verdict;
 use rustix::process::{Pid, Signal};
+
+use crate::measuring::{Meter, measuring, that_measures};
+use crate::preferred::machine;
+
+/// The evaluations of most tests. They would last for longer than it takes to plant something and to end them, and
+/// have many short runs.
+const OF_THE_TASK: [&str; 6] = ["--domains", "task", "--loads", "idle", "--for", "10s"];
 
 /// How long an influence lasts: more than the time between two looks at the machine.
 const PLANTED: Duration = Duration::from_millis(800);
-
-/// The measuring thread of the shielded CPU, as it measures.
-#[derive(Debug)]
-struct Meter {
-    process: u32,
-    thread: u32,
-    cpu: CpuId,
-}
-
-/// Returns the measuring thread of a CPU, if one exists.
-fn find(cpu: CpuId) -> Option<Meter> {
-    let name = format!("meter/{cpu}");
-    let processes = fs::read_dir("/proc").expect("/proc").flatten();
-    let mut threads = processes.flat_map(|process| {
-        let tasks = fs::read_dir(process.path().join("task"));
-        tasks.into_iter().flatten().flatten().map(move |task| {
-            let number = |name: std::ffi::OsString| name.to_str()?.parse::<u32>().ok();
-            (number(process.file_name()), number(task.file_name()), task)
-        })
-    });
-    threads.find_map(|(process, thread, task)| {
-        let found = fs::read_to_string(task.path().join("comm")).ok()?;
-        (found.trim_end() == name).then_some(Meter {
-            process: process?,
-            thread: thread?,
-            cpu,
-        })
-    })
-}
-
-/// Returns how often a thread has run, the third number of its `schedstat`.
-fn times_run(meter: &Meter) -> u64 {
-    let path = format!("/proc/{}/task/{}/schedstat", meter.process, meter.thread);
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let third = text.split_whitespace().nth(2);
-    third.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// Waits until a meter measures on a CPU.
-fn measuring(cpu: CpuId) -> Meter {
-    let mut meter = None;
-    wait_until("a meter measures", || {
-        // It wakes a thousand times a second, and each run has a thread of its own.
-        meter = find(cpu).filter(|meter| times_run(meter) > 30);
-        meter.is_some()
-    });
-    meter.expect("a meter")
-}
 
 /// Returns the directory of a thread's group in the hierarchy that assigns CPUs, and whether it is of cgroup v2.
 fn cpu_group(thread: u32) -> (PathBuf, bool) {
@@ -149,38 +111,68 @@ fn start(scratch: &Scratch, options: &[&str]) -> Child {
         .expect("rampart starts")
 }
 
-/// Evaluates, plants something meanwhile, and returns the document with its text and its page.
-fn evaluated(options: &[&str], plant: impl FnOnce(&Scratch)) -> (Evaluation, [String; 2]) {
+/// Returns the document, if it is written.
+fn document(scratch: &Scratch) -> Option<Evaluation> {
+    let is_written = scratch.results.join("evaluation.json").is_file();
+    is_written.then(|| evaluation(&scratch.results))
+}
+
+/// Evaluates, and plants something until a reason why a run is invalid has all these parts. Ends the evaluation when
+/// another run is valid. Asserts that every text has the first part, and that the machine is as before.
+fn assert_named(options: &[&str], parts: &[&str], mut plant: impl FnMut(&Scratch)) {
+    let is_it = |text: &str| parts.iter().all(|part| text.contains(part));
+    let texts = planted(options, is_it, &mut plant);
+    for text in texts {
+        assert!(text.contains(parts[0]), "no `{}` in {text}", parts[0]);
+    }
+}
+
+/// As [`assert_named`], for a reason of which `is_it` is true. Returns the text and the page.
+fn planted(
+    options: &[&str],
+    is_it: impl Fn(&str) -> bool,
+    plant: &mut dyn FnMut(&Scratch),
+) -> [String; 2] {
     let scratch = Scratch::create();
     let before = MachineState::take();
-    let child = start(&scratch, options);
-    plant(&scratch);
-    let text = stdout(&finished(child), 0);
+    let mut child = start(&scratch, options);
+    let is_named = |found: &Evaluation| {
+        let mut reasons = invalid(found).into_iter();
+        reasons.any(|finding| is_it(&finding.to_string()))
+    };
+    let mut now = None;
+    // A look at the machine may come late on a busy one, and miss what was there.
+    while !now.as_ref().is_some_and(is_named) {
+        let runs = now.as_ref().map_or(0, |found| found.runs.0);
+        plant(&scratch);
+        wait_until("the document of the planted run", || {
+            now = document(&scratch).filter(|found| found.runs.0 > runs);
+            now.is_some() || child.try_wait().expect("its state").is_some()
+        });
+        let ended = child.try_wait().expect("its state");
+        let reasons = now.as_ref().map(invalid);
+        assert!(ended.is_none(), "not named before the end: {reasons:#?}");
+    }
+    wait_until("a valid run", || {
+        now = document(&scratch);
+        let runs = now.iter().flat_map(|found| &found.records);
+        let mut runs = runs.flat_map(|record| &record.runs);
+        runs.any(|run| run.invalid.is_empty()) || child.try_wait().expect("its state").is_some()
+    });
+    processes::send(child.id(), Signal::INT);
+    let text = stdout(&finished(child), 5);
     let later = MachineState::take();
     assert_eq!(before.differences(&later), Vec::<String>::new());
+    let found = evaluation(&scratch.results);
+    assert!(is_named(&found), "{:#?}", invalid(&found));
     let page = fs::read_to_string(scratch.results.join("report.html")).expect("the page");
-    (evaluation(&scratch.results), [text, page])
+    [text, page]
 }
 
 /// Returns why runs are invalid.
 fn invalid(evaluation: &Evaluation) -> Vec<&Finding> {
     let runs = evaluation.records.iter().flat_map(|record| &record.runs);
     runs.flat_map(|run| &run.invalid).collect()
-}
-
-/// Asserts that some finding has all parts, that every text has the first one, and that valid runs are left.
-fn assert_named(evaluation: &Evaluation, texts: &[String; 2], parts: &[&str]) {
-    let found = invalid(evaluation);
-    let is_it = |finding: &&&Finding| {
-        let text = finding.to_string();
-        parts.iter().all(|part| text.contains(part))
-    };
-    assert!(found.iter().any(|finding| is_it(&finding)), "{found:#?}");
-    for text in texts {
-        assert!(text.contains(parts[0]), "no `{}` in {text}", parts[0]);
-    }
-    let mut runs = evaluation.records.iter().flat_map(|record| &record.runs);
-    assert!(runs.any(|run| run.invalid.is_empty()), "no valid run");
 }
 
 /// `rampart check` in another shell, which may not use the isolated CPU: it is judged for this CPU and no other.
@@ -204,18 +196,22 @@ fn a_program_on_the_shielded_cpu_is_named() {
         (SchedulingPolicy::Fifo(98), "policy fifo:98"),
         (SchedulingPolicy::Other, "policy other"),
     ] {
-        let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
-        let (evaluation, texts) = evaluated(&options, |scratch| {
-            let spinner = Spinner::start(scratch.directory.path());
-            let meter = measuring(last_cpu());
-            spinner.join(&meter, policy);
-            std::thread::sleep(PLANTED);
-            if policy == SchedulingPolicy::Other {
-                assert_another_shell_sees_the_isolation(&scratch.state, meter.cpu);
-            }
-        });
-        let cpu = format!("CPU {}", last_cpu());
-        assert_named(&evaluation, &texts, &["planted-spin", &cpu, word]);
+        // While the isolation is up, this test may not use that CPU.
+        let cpu = last_cpu();
+        let location = format!("CPU {cpu}");
+        assert_named(
+            &OF_THE_TASK,
+            &["planted-spin", &location, word],
+            |scratch| {
+                let spinner = Spinner::start(scratch.directory.path());
+                let meter = measuring(cpu);
+                spinner.join(&meter, policy);
+                std::thread::sleep(PLANTED);
+                if policy == SchedulingPolicy::Other {
+                    assert_another_shell_sees_the_isolation(&scratch.state, meter.cpu);
+                }
+            },
+        );
     }
 }
 
@@ -235,12 +231,11 @@ fn a_stopped_load_is_named() {
     let Some(_machine) = machine("a_stopped_load_is_named", 2) else {
         return;
     };
-    let options = ["--domains", "host", "--loads", "cpu", "--for", "8s"];
-    let (evaluation, texts) = evaluated(&options, |_| {
+    let options = ["--domains", "host", "--loads", "cpu", "--for", "10s"];
+    assert_named(&options, &["load", "stopped by a signal"], |_| {
         // A load that is stopped before the meter measures only delays the run.
-        let measures = || find(CpuId(0)).is_some_and(|meter| times_run(&meter) > 30);
         wait_until("a load runs beside a meter", || {
-            load_processes().len() > 1 && measures()
+            load_processes().len() > 1 && that_measures(CpuId(0)).is_some()
         });
         let load = load_processes();
         let send = |signal| {
@@ -253,7 +248,6 @@ fn a_stopped_load_is_named() {
         std::thread::sleep(PLANTED);
         send(Signal::CONT);
     });
-    assert_named(&evaluation, &texts, &["load", "stopped by a signal"]);
 }
 
 /// It may begin and end between two looks at the machine. Only the time of its CPU is then known, and not its
@@ -263,26 +257,19 @@ fn a_short_program_on_the_shielded_cpu_is_noticed() {
     let Some(_machine) = machine("a_short_program_on_the_shielded_cpu_is_noticed", 2) else {
         return;
     };
-    let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
     // While the isolation is up, this test may not use that CPU.
     let cpu = last_cpu();
-    let (evaluation, _) = evaluated(&options, |scratch| {
-        for _ in 0..3 {
-            let spinner = Spinner::start(scratch.directory.path());
-            let meter = measuring(cpu);
-            spinner.join(&meter, SchedulingPolicy::Fifo(98));
-            std::thread::sleep(Duration::from_millis(400));
-        }
-    });
-    let cpu = format!("CPU {cpu}");
-    let found: Vec<String> = invalid(&evaluation)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let is_it = |text: &String| {
-        text.contains(&cpu) && (text.contains("unknown program") || text.contains("planted-spin"))
+    let location = format!("CPU {cpu}");
+    let is_it = |text: &str| {
+        text.contains(&location)
+            && (text.contains("unknown program") || text.contains("planted-spin"))
     };
-    assert!(found.iter().any(is_it), "{found:#?}");
+    let _ = planted(&OF_THE_TASK, is_it, &mut |scratch| {
+        let spinner = Spinner::start(scratch.directory.path());
+        let meter = measuring(cpu);
+        spinner.join(&meter, SchedulingPolicy::Fifo(98));
+        std::thread::sleep(PLANTED / 2);
+    });
 }
 
 #[test]
@@ -298,14 +285,13 @@ fn a_stopped_meter_is_named() {
             ["stopped by a signal", "SIGSTOP"],
         ),
     ] {
-        let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
-        let (evaluation, texts) = evaluated(&options, |_| {
-            let meter = measuring(last_cpu());
+        let cpu = last_cpu();
+        assert_named(&OF_THE_TASK, &parts, |_| {
+            let meter = measuring(cpu);
             processes::send(meter.process, Signal::STOP);
             std::thread::sleep(length);
             processes::send(meter.process, Signal::CONT);
         });
-        assert_named(&evaluation, &texts, &parts);
     }
 }
 
@@ -316,20 +302,22 @@ fn a_meter_in_another_cpuset_is_named() {
         return;
     };
     for domain in ["task", "container"] {
-        let options = ["--domains", domain, "--loads", "idle", "--for", "8s"];
-        let (evaluation, texts) = evaluated(&options, |_| {
-            let meter = measuring(last_cpu());
+        let options = ["--domains", domain, "--loads", "idle", "--for", "10s"];
+        let cpu = last_cpu();
+        let thread = format!("measuring thread of CPU {cpu}");
+        let mut home = None;
+        assert_named(&options, &[&thread, "control group"], |_| {
+            let meter = measuring(cpu);
             let (group, unified) = cpu_group(meter.thread);
             let root = match unified {
                 true => Path::new("/sys/fs/cgroup"),
                 false => Path::new("/sys/fs/cgroup/cpuset"),
             };
-            assert_ne!(group, root);
-            move_to(root, meter.process);
-            std::thread::sleep(PLANTED);
+            // Back again, if its run ended before it moved.
+            let home = home.get_or_insert(group.clone());
+            assert_ne!(home, root);
+            move_to(if group == *home { root } else { home }, meter.process);
         });
-        let thread = format!("measuring thread of CPU {}", last_cpu());
-        assert_named(&evaluation, &texts, &[&thread, "control group"]);
     }
 }
 
@@ -342,8 +330,8 @@ fn an_interrupt_moved_to_the_shielded_cpu_and_back_is_named() {
         return;
     };
     let cpu = last_cpu();
-    let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
-    let (evaluation, texts) = evaluated(&options, |scratch| {
+    let parts = ["interrupt ", &format!("sent to CPU {cpu}")];
+    assert_named(&OF_THE_TASK, &parts, |scratch| {
         let _ = measuring(cpu);
         let files = fs::read_dir("/proc/irq").expect("/proc/irq").flatten();
         let moved: Vec<(PathBuf, String)> = files
@@ -372,8 +360,6 @@ fn an_interrupt_moved_to_the_shielded_cpu_and_back_is_named() {
             fs::write(file, before).expect("it moves back");
         }
     });
-    let parts = ["interrupt ", &format!("sent to CPU {cpu}")];
-    assert_named(&evaluation, &texts, &parts);
 }
 
 #[test]
@@ -390,33 +376,41 @@ fn a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated() {
         "--loads",
         "idle",
         "--disturb",
-        "cpu",
+        "cpu:host",
         "--for",
-        "60s",
+        "30s",
     ];
     // While the isolation is up, this test may not use that CPU.
     let cpu = last_cpu();
-    let (evaluation, texts) = evaluated(&options, |scratch| {
-        let spinner = Spinner::start(scratch.directory.path());
-        let document = scratch.results.join("evaluation.json");
-        wait_until("a round is made", || {
-            document.is_file() && !self::evaluation(&scratch.results).transfers.is_empty()
-        });
-        let meter = measuring(cpu);
-        spinner.join(&meter, SchedulingPolicy::Fifo(98));
-        std::thread::sleep(PLANTED);
-    });
     let named = |text: &str| text.contains("planted-spin");
-    // Where the round ends while the program moves there, it is left on the CPU of the host.
-    let disturbed: BTreeSet<&str> = evaluation
-        .transfers
-        .iter()
-        .filter(|round| {
-            let mut found = round.watched.iter().flat_map(|one| &one.invalid);
-            found.any(|finding| named(&finding.to_string()))
-        })
-        .map(|round| round.id.as_str())
-        .collect();
+    let disturbs = |round: &TransferRecord| {
+        let mut found = round.watched.iter().flat_map(|one| &one.invalid);
+        found.any(|finding| named(&finding.to_string()))
+    };
+    let scratch = Scratch::create();
+    let before = MachineState::take();
+    let child = start(&scratch, &options);
+    let rounds = || document(&scratch).map_or_else(Vec::new, |found| found.transfers);
+    wait_until("a round is made", || !rounds().is_empty());
+    let spinner = Spinner::start(scratch.directory.path());
+    let mut made = rounds();
+    while !made.iter().any(disturbs) {
+        // Where a round ends while the program moves there, it is left in another control group.
+        spinner.join(&measuring(cpu), SchedulingPolicy::Other);
+        let earlier = made.len();
+        wait_until("the next round is made", || {
+            made = rounds();
+            made.len() > earlier
+        });
+    }
+    drop(spinner);
+    let text = stdout(&finished(child), 0);
+    let later = MachineState::take();
+    assert_eq!(before.differences(&later), Vec::<String>::new());
+    let evaluation = evaluation(&scratch.results);
+    let page = fs::read_to_string(scratch.results.join("report.html")).expect("the page");
+    let disturbed = evaluation.transfers.iter().filter(|round| disturbs(round));
+    let disturbed: BTreeSet<&str> = disturbed.map(|round| round.id.as_str()).collect();
     assert!(!disturbed.is_empty(), "{:#?}", evaluation.transfers);
     // The repetition is the next round, with a number of its own. It may be disturbed too.
     let of = |id: &str| id.rsplit_once('/').map(|(what, _)| what.to_owned());
@@ -425,5 +419,30 @@ fn a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated() {
         .windows(2)
         .any(|two| disturbed.contains(two[0].id.as_str()) && of(&two[0].id) == of(&two[1].id));
     assert!(repeated, "{disturbed:?} of {:#?}", evaluation.transfers);
-    assert!(texts.iter().all(|text| named(text)), "{texts:?}");
+    for text in [text, page] {
+        assert!(named(&text), "{text}");
+    }
+    assert_load_of_the_host(&evaluation);
+}
+
+/// Checks that the load of valid rounds ran, and that there is a verdict with figures on its effect on the task.
+fn assert_load_of_the_host(evaluation: &Evaluation) {
+    let rounds = evaluation.transfers.iter();
+    let valid: Vec<_> = rounds
+        .filter(|round| round.invalid.is_empty() && round.disturbance.is_some())
+        .collect();
+    assert!(!valid.is_empty(), "no valid round with the load");
+    for round in valid {
+        let load = round.load.as_ref().expect("the report of the load");
+        let ran = load.ran && !load.stressors.is_empty();
+        assert!(ran, "{}: {load:?}", round.id);
+    }
+    let verdicts = &evaluation.verdicts;
+    let judged = find_verdict(verdicts, Question::Interference, "task", "cpu:host");
+    assert!(
+        judged.figures.is_some(),
+        "{}: {}",
+        judged.id,
+        judged.statement
+    );
 }
