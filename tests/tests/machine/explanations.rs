@@ -3,14 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rampart_model::{BlockSpan, CauseKind, ExplainedWorst, Measurement, Nanos};
-use rampart_tests::disturbance::hold;
+use rampart_tests::disturbance::hold_while;
 use rampart_tests::limited::{Limited as _, ended, wait_until};
 use rampart_tests::programs::{
-    archive, assert_refused, copy_programs_for_everyone, directory, last_cpu, machine, measure,
-    rampart, stdout,
+    archive, assert_refused, beside_others, copy_programs_for_everyone, directory, last_cpu,
+    machine, measure, rampart, stdout,
 };
 use serde_json::Value;
 
@@ -84,19 +86,25 @@ fn identifies_a_planted_thread() {
     };
     let state = tempfile::tempdir().expect("a directory");
     let (cpu, before) = (last_cpu(), tracefs());
-    let planted = hold(
+    let over = Arc::new(AtomicBool::new(false));
+    let continues = {
+        let over = Arc::clone(&over);
+        move || !over.load(Ordering::Relaxed)
+    };
+    let planted = hold_while(
         cpu,
         Duration::from_millis(60),
-        16,
         Duration::from_millis(240),
+        continues,
     );
     // The planted thread has the name of this thread, which the kernel truncates.
     let name = std::fs::read_to_string("/proc/thread-self/comm").expect("a name");
     let cpus = cpu.to_string();
     let measurement = measure(
         state.path(),
-        &["wakeup", "--cpus", &cpus, "--for", "4s", "--explain"],
+        &["wakeup", "--cpus", &cpus, "--for", "2s", "--explain"],
     );
+    over.store(true, Ordering::Relaxed);
     let held: Vec<(Nanos, Nanos)> = planted
         .join()
         .expect("the planted thread")
@@ -255,6 +263,7 @@ line measured
 
 #[test]
 fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
+    let _machine = beside_others();
     let archive = archive(&directory(), &["rampart", "rampart-meter"]);
     let output = Command::new(directory().join("rampart"))
         .args([

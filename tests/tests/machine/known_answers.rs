@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use rampart_model::{Measurement, Nanos, Series, WorstEvent};
 use rampart_tests::disturbance::{Held, hold_while, stop};
 use rampart_tests::limited::{finished, wait_until};
-use rampart_tests::processes::children_of;
+use rampart_tests::processes::{self, children_of};
 use rampart_tests::programs::{last_cpu, machine, measure, rampart, stdout, usable_cpus};
 
 const LENGTH: Duration = Duration::from_millis(20);
+/// The time between two disturbances: the CPU is held for less than a tenth of the time.
+const PAUSE: Duration = Duration::from_millis(230);
 /// How much longer than the disturbance a sample may be: real-time throttling may follow directly (50 ms).
 const SLACK: Nanos = Nanos::from_millis(60);
 
@@ -38,10 +40,11 @@ fn measure_disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurem
         let over = Arc::clone(&over);
         move || !over.load(Ordering::Relaxed)
     };
-    let holding = hold_while(cpu, LENGTH, Duration::from_millis(700), continues);
+    let holding = hold_while(cpu, LENGTH, PAUSE, continues);
     let cpu = cpu.to_string();
     let arguments = [
-        &[meter, "--cpus", &cpu, "--for", "4s", "--warm-up", "200ms"],
+        &[meter, "--cpus", &cpu, "--for", "1500ms"][..],
+        &["--warm-up", "200ms"],
         options,
     ]
     .concat();
@@ -163,10 +166,11 @@ fn every_cpu_can_have_a_period_of_its_own() {
         "--interval",
         "1ms,4ms",
         "--for",
-        "2s",
+        "400ms",
     ];
     let measurement = measure(state.path(), &options);
-    for (thread, periods) in measurement.threads.iter().zip([2000u64, 500]) {
+    for (thread, period) in measurement.threads.iter().zip([1, 4]) {
+        let periods = thread.duration.0 / Nanos::from_millis(period).0;
         let counted = thread.samples + thread.missed;
         assert!(
             counted.abs_diff(periods) <= 2,
@@ -185,7 +189,9 @@ fn a_measurement_in_a_domain_runs_isolated() {
     let state = tempfile::tempdir().expect("a directory");
     let cpu = last_cpu().to_string();
     for domain in ["task", "container"] {
-        let options = ["wakeup", "--domain", domain, "--cpus", &cpu, "--for", "1s"];
+        let options = [
+            "wakeup", "--domain", domain, "--cpus", &cpu, "--for", "300ms",
+        ];
         let measurement = measure(state.path(), &options);
         let shield = measurement.shield.as_ref().expect("a shield");
         assert!(
@@ -201,8 +207,8 @@ fn a_measurement_in_a_domain_runs_isolated() {
     }
 }
 
-/// A process that is stopped for a second misses the periods of that second. The corrected distribution has one
-/// sample for each of them, spread evenly from the period to the second.
+/// A process that is stopped for 600 ms misses the periods of that time. The corrected distribution has one sample
+/// for each of them, spread evenly from the period to that time.
 #[test]
 fn a_stopped_meter_counts_missed_periods() {
     let Some(_machine) = machine("a_stopped_meter_counts_missed_periods", 2) else {
@@ -211,28 +217,31 @@ fn a_stopped_meter_counts_missed_periods() {
     let state = tempfile::tempdir().expect("a directory");
     let cpu = last_cpu().to_string();
     let log = state.path().join("wakeup.hlog");
-    let arguments = ["measure", "wakeup", "--cpus", &cpu, "--for", "5s"];
-    let written = ["--hlog", log.to_str().expect("a path"), "--json"];
-    let child = rampart(state.path(), &[&arguments[..], &written].concat())
+    let arguments = ["measure", "wakeup", "--cpus", &cpu, "--for", "1h"];
+    let output = ["--hlog", log.to_str().expect("a path"), "--json"];
+    let child = rampart(state.path(), &[&arguments[..], &output].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("rampart starts");
-    wait_until("the first batch, of a second", || {
-        std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)
-    });
+    let written = || std::fs::metadata(&log).map_or(0, |log| log.len());
+    wait_until("the first batch, of a second", || written() > 0);
     let meter = i32::try_from(children_of(child.id())[0]).ok();
     let meter = meter.and_then(rustix::process::Pid::from_raw);
     let meter = meter.expect("the meter");
     stop(meter);
     let stopped = Instant::now();
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_millis(600));
+    let before = written();
     // Taken before the meter continues.
     let pause = Nanos::from(stopped.elapsed());
     rustix::process::kill_process(meter, rustix::process::Signal::CONT).expect("continue");
+    wait_until("a batch after the pause", || written() > before);
+    processes::send(child.id(), rustix::process::Signal::INT);
     let output = finished(child);
     let measurement: Measurement =
-        serde_json::from_str(&stdout(&output, 0)).expect("a measurement");
+        serde_json::from_str(&stdout(&output, 5)).expect("a measurement");
+    assert!(measurement.ended_early);
 
     let thread = &measurement.threads[0];
     let interval = measurement.settings.interval;
@@ -257,11 +266,11 @@ fn a_stopped_meter_counts_missed_periods() {
         corrected.max, lateness.seen.max,
         "the correction changed the worst sample"
     );
-    // Uncorrected, one sample is over half a second, and one for each stop of the machine for so long.
+    // Uncorrected, one sample is over 300 ms, and one for each stop of the machine for so long.
     // Corrected, there is one for each period whose wake-up would have been late by more than that.
     let worst = thread.worst[0].value;
     assert!(worst + interval >= pause, "{worst} in {pause}");
-    let half = Nanos::from_millis(500);
+    let half = Nanos::from_millis(300);
     let longer = thread.worst.iter().map(|event| event.value);
     let longer: Vec<Nanos> = longer.filter(|value| *value > half).collect();
     let stops = longer.len() as u64;
@@ -271,6 +280,6 @@ fn a_stopped_meter_counts_missed_periods() {
     let late = corrected.count_above(half);
     assert!(
         late.abs_diff(expected) <= stops,
-        "{late} corrected samples over half a second, not {expected}"
+        "{late} corrected samples over 300 ms, not {expected}"
     );
 }

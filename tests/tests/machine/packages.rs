@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{directory, exit_code, left_out, machine, stderr, stdout};
+use rampart_tests::programs::{
+    alone, directory, exit_code, is_root_with_cpus, left_out, stderr, stdout,
+};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -94,12 +96,14 @@ fn use_programs(root: &Path) {
 
 #[test]
 fn packages_install_and_run_in_an_empty_root_file_system() {
-    let Some(_machine) = machine("the packages", 2) else {
+    if !is_root_with_cpus("the packages", 2) {
         return;
-    };
+    }
     let location = tempfile::tempdir().expect("a directory");
     let path = |name: &str| location.path().join(name);
     let made = package(std::env::consts::ARCH, &path("packages"));
+    // The programs that are installed measure.
+    let _machine = alone();
     match made(".deb") {
         Some(package) => debian(&package, &path("debian")),
         None => left_out("the .deb: dpkg-deb is not installed"),
@@ -122,7 +126,9 @@ fn packages_install_and_run_in_an_empty_root_file_system() {
     let _ = stdout(&run("tar", &unpack).expect("tar"), 0);
     // The meter is found below libexec.
     let output = Command::new(to.join("bin/rampart"))
-        .args(["measure", "wakeup", "--cpus", "0", "--for", "1s", "--json"])
+        .args([
+            "measure", "wakeup", "--cpus", "0", "--for", "300ms", "--json",
+        ])
         .env_remove("RAMPART_METER")
         .env("RAMPART_STATE_DIR", path("state"))
         .finish()
@@ -166,7 +172,7 @@ fn debian(package: &Path, root: &Path) {
     assert_eq!(stdout(&dpkg(&["--verify", "rampart"]), 0), "");
 
     use_programs(root);
-    let evaluate = "evaluate --for 12s --domains host,task --loads idle --out /tmp/results --show-progress none";
+    let evaluate = "evaluate --for 3s --domains host,task --loads idle --out /tmp/results --show-progress none";
     let arguments: Vec<&str> = ["/usr/bin/rampart"]
         .into_iter()
         .chain(evaluate.split(' '))
