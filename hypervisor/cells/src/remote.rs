@@ -62,6 +62,8 @@ pub const INTERRUPT_END: usize = 288;
 pub const SLEEPS: usize = 386;
 /// The bitwise OR of all general registers except the argument at the start, plus one; 0 before.
 pub const RESIDUE: usize = 388;
+/// If it is not 0, an exception skips its instruction and does not end the code. x9 and x16 are lost.
+pub const SKIPS: usize = 389;
 /// The latest steps of a random order, in a ring of [`STEPS`] of two words.
 pub const LATEST: usize = 400;
 /// Number of entries of the ring.
@@ -106,6 +108,7 @@ mod bare {
         syndrome = const 8 * SYNDROME,
         fault_address = const 8 * FAULT_ADDRESS,
         fault_location = const 8 * FAULT_LOCATION,
+        skips = const 8 * SKIPS,
         interrupts = const 8 * INTERRUPTS,
         interrupt_end = const INTERRUPT_END,
         timer_ticks = const 8 * TIMER_TICKS,

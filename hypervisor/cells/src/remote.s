@@ -80,7 +80,12 @@ remote_faulted:
     ldr     x9, [x16, #{exceptions}]
     add     x9, x9, #1
     str     x9, [x16, #{exceptions}]
-    b       remote_resume
+    ldr     x9, [x16, #{skips}]
+    cbz     x9, remote_resume
+    mrs     x9, elr_el1
+    add     x9, x9, #4
+    msr     elr_el1, x9
+    eret
 
 // Counts the interrupt. It stays active if the test demands it; the timer is armed again or turned off.
 remote_interrupted:

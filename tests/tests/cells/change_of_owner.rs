@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What remains when a CPU or an interrupt changes its owner: registers, routes, the state of the management interrupt.
 
-use rampart_hypervisor_cells::remote::{BEGUN, INTERRUPTS, RESULTS};
+use rampart_hypervisor_cells::remote::{BEGUN, CODE_WORDS, INTERRUPTS, SKIPS};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::InterruptGrant;
 use rampart_hypervisor_core::interface::{CellState, Hypercall};
 
 use crate::machine::{
-    Attacked, Cell, DISTRIBUTOR, GICV2, INTERFACE, ISB, MODELS, Machine, Model, ONE, OTHER, Remote,
-    UNMASK, and_firmware, ensure, on, read_register, register, root, write_register,
+    Attacked, CODE_START, Cell, DISTRIBUTOR, GICV2, INTERFACE, ISB, MODELS, Machine, Model, ONE,
+    OTHER, Remote, UNMASK, and_firmware, ensure, on, read_register, register, root, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -151,28 +151,77 @@ fn begin(machine: &Machine, cell: u64) -> Attacked {
     ensure(begun, || "the cell does not begin".to_owned())
 }
 
-/// Executes code in the cell that may end it. Returns x1 and x2, or `None` after an exception or the end.
-fn attempt(machine: &Machine, cell: u64, code: &[u32]) -> Result<Option<[u64; 2]>, String> {
-    const NOTHING: u64 = 0x0bad;
+/// Where the cell stores what it reads: offset in its memory.
+const READ: u64 = 0x18_0000;
+/// The value of a register that cannot be read.
+const NOTHING: u64 = 0x0bad;
+/// `mov x1, x3`: the value of a register that cannot be read. `str x1, [x2], #8`
+const BEFORE: u32 = 0xaa03_03e1;
+const STORE_NEXT: u32 = 0xf800_8441;
+
+/// Returns code that reads a register.
+fn reading(register: Register) -> Vec<u32> {
+    vec![BEFORE, read_register(register, 1), STORE_NEXT]
+}
+
+/// Returns code that writes a register and reads it.
+fn writing(register: Register) -> Vec<u32> {
+    [&[write_register(register, 0), ISB], &reading(register)[..]].concat()
+}
+
+/// Executes the code for each of the registers in the cell, as much as fits in one order at a time. Returns the value
+/// that it reads, or `None` after an exception or the end of the cell.
+fn attempt_all(
+    machine: &Machine,
+    cell: u64,
+    registers: &[Register],
+    code: fn(Register) -> Vec<u32>,
+) -> Result<Vec<Option<u64>>, String> {
+    let instructions = registers.first().map_or(1, |first| code(*first).len());
+    // Two instructions in a word, and the return.
+    let fit = (2 * CODE_WORDS - 1) / instructions;
+    let mut values = Vec::new();
+    for registers in registers.chunks(fit) {
+        values.extend(attempt(machine, cell, registers, code)?);
+    }
+    Ok(values)
+}
+
+/// The same for registers whose code fits in one order. If it ends the cell, each half is attempted again in a new one.
+fn attempt(
+    machine: &Machine,
+    cell: u64,
+    registers: &[Register],
+    code: fn(Register) -> Vec<u32>,
+) -> Result<Vec<Option<u64>>, String> {
     let cpu = ONE.cpu(0);
-    machine.set_value(cpu, RESULTS, NOTHING);
-    machine.begin(cpu, code, &[PATTERN]);
+    let count = registers.len() as u64;
+    let read = |index: u64| machine.word(ONE.memory + READ + 8 * index);
+    (0..count).for_each(|index| machine.set(ONE.memory + READ + 8 * index, NOTHING));
+    machine.set_value(cpu, SKIPS, 1);
+    let all: Vec<u32> = registers.iter().flat_map(|one| code(*one)).collect();
+    machine.begin(cpu, &all, &[PATTERN, 0, CODE_START + READ, NOTHING]);
     let ended = || machine.status().cells[cell as usize].condition().state == CellState::Failed;
     ensure(machine.wait(|| machine.is_done(cpu) || ended()), || {
-        format!("{code:x?} does not end")
+        format!("an order for {registers:?} does not end")
     })?;
-    if revive(machine, cell)? || machine.value(cpu, RESULTS) == NOTHING {
-        return Ok(None);
+    if !revive(machine, cell)? {
+        let value = |index| Some(read(index)).filter(|value| *value != NOTHING);
+        return Ok((0..count).map(value).collect());
     }
-    Ok(Some(
-        [1, 2].map(|index| machine.value(cpu, RESULTS + index)),
-    ))
+    if let [_] = registers {
+        return Ok(vec![None]);
+    }
+    let (first, second) = registers.split_at(registers.len() / 2);
+    let mut values = attempt(machine, cell, first, code)?;
+    values.extend(attempt(machine, cell, second, code)?);
+    Ok(values)
 }
 
 /// A cell writes every system register that it can. The next owner of the CPU, another cell, reads all of them.
 #[test]
 fn no_register_keeps_what_the_last_owner_wrote() {
-    on(&[MODELS[0], MODELS[2], MODELS[4]], |machine| {
+    on(&[MODELS[2], MODELS[4], MODELS[0]], |machine| {
         machine.turn_off(2)?;
         let fresh = || -> Result<u64, String> {
             let cell = machine.create(&ONE.blob())?;
@@ -180,32 +229,35 @@ fn no_register_keeps_what_the_last_owner_wrote() {
             Ok(cell)
         };
         let cell = fresh()?;
-        let mut readable = Vec::new();
-        for register in all_registers() {
-            let read = attempt(machine, cell, &[read_register(register, 1)])?;
-            readable.extend(read.map(|[value, _]| (register, value)));
-        }
-        let mut written = Vec::new();
-        for (register, before) in readable {
-            let code = [write_register(register, 0), ISB, read_register(register, 2)];
-            let read = attempt(machine, cell, &code)?;
-            written.extend(
-                read.filter(|[_, after]| *after != before)
-                    .map(|[_, after]| (register, before, after)),
-            );
-        }
+        let all = all_registers();
+        let values = attempt_all(machine, cell, &all, reading)?;
+        let readable = all.into_iter().zip(values);
+        let readable: Vec<(Register, u64)> = readable
+            .filter_map(|(register, value)| Some((register, value?)))
+            .collect();
+        let registers: Vec<Register> = readable.iter().map(|(register, _)| *register).collect();
+        let values = attempt_all(machine, cell, &registers, writing)?;
+        let written: Vec<(Register, u64, u64)> = readable
+            .into_iter()
+            .zip(values)
+            .filter_map(|((register, before), after)| Some((register, before, after?)))
+            .filter(|(_, before, after)| before != after)
+            .collect();
         ensure(written.len() > 60, || {
             format!("a cell writes only {} registers", written.len())
         })?;
         machine.manage(Hypercall::CellDestroy, cell)?;
         let cell = fresh()?;
-        let mut kept = Vec::new();
-        for (register, before, after) in written {
-            let read = attempt(machine, cell, &[read_register(register, 1)])?;
-            if read.is_some_and(|[value, _]| value == after) {
-                kept.push(format!("{register:?}: {after:#x}, first {before:#x}"));
-            }
-        }
+        let registers: Vec<Register> = written.iter().map(|(register, ..)| *register).collect();
+        let values = attempt_all(machine, cell, &registers, reading)?;
+        let kept: Vec<String> = written
+            .into_iter()
+            .zip(values)
+            .filter(|((_, _, after), value)| *value == Some(*after))
+            .map(|((register, before, after), _)| {
+                format!("{register:?}: {after:#x}, first {before:#x}")
+            })
+            .collect();
         machine.manage(Hypercall::CellDestroy, cell)?;
         ensure(kept.is_empty(), || format!("kept: {}", kept.join("; ")))?;
         machine.expect_no_fault()
