@@ -9,14 +9,17 @@ use rampart_hypervisor_core::format::{Doorbell, InterruptFlags, InterruptGrant, 
 use rampart_hypervisor_core::interface::Hypercall;
 
 use crate::machine::{
-    Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, ERET, HVC, ISB, MASK, MODELS,
-    Machine, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, SYSTEM_OFF,
-    SYSTEM_RESET, UNMASK, WFI, and_firmware, and_gicv2, ensure, name, on, on_with, read_register,
-    region, register, root, system, wait_within, write_register,
+    Attacked, CODE_START, CPU_OFF, CPU_ON, Clock, DATA, DISTRIBUTOR, ERET, HVC, ISB, MASK, MODELS,
+    Machine, NEWEST_FIRST, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD,
+    SYSTEM_OFF, SYSTEM_RESET, UNMASK, WFI, and_firmware, and_gicv2, ensure, name, on, on_with,
+    read_register, region, register, root, system, write_register,
 };
 
 /// Shared interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
 const BELL: u32 = 250;
+/// Calls of each CPU in a loop, and starts of a CPU by another.
+const CALLS: u64 = 20_000;
+const STARTS: u64 = 20_000;
 /// Offsets in the distributor and in a redistributor's second frame (Arm IHI 0069, 12.9 and 12.11).
 const ENABLE: u64 = 0x100;
 const SET_PENDING: u64 = 0x200;
@@ -114,7 +117,7 @@ fn a_cell_leaves_no_interrupt_in_a_siblings_frame() {
 /// A cell sends software interrupts of all numbers by all registers. No CPU of the root and no cell takes one.
 #[test]
 fn no_software_interrupt_leaves_a_cell() {
-    on(&and_firmware(&MODELS), |machine| {
+    on(&and_firmware(&NEWEST_FIRST), |machine| {
         let witness = machine.start_witness()?;
         machine.start_hostile(&ONE, &ONE.blob())?;
         for cpu in [0, 1] {
@@ -192,9 +195,10 @@ fn bells_in_a_loop_delay_no_management_call() {
         }
         // Calls of the root that fail at once: no cell has this number.
         machine.repeat(root(0), &[HVC], &[hypercall(Hypercall::CellStop), 15]);
-        wait_within(Duration::from_secs(1), || {
-            machine.value(root(0), RUNS) > 20_000
-        });
+        machine.wait_for_runs(root(0), CALLS)?;
+        for number in [0, 1] {
+            machine.wait_for_runs(PAIR.cpu(number), CALLS)?;
+        }
         machine.end(root(0))?;
         let (calls, busy) = (machine.value(root(0), RUNS), machine.value(root(0), BUSY));
         ensure(busy == 0, || {
@@ -294,7 +298,7 @@ fn a_cell_cannot_keep_the_management_interrupt_active() {
             bit,
         ];
         machine.repeat(first, &[0xb900_0085, SMC], &arguments);
-        wait_within(Duration::from_secs(2), || machine.word(marker) != 0);
+        machine.wait_for_runs_or(first, STARTS, || machine.word(marker) != 0)?;
         machine.manage(Hypercall::CellDestroy, cell)?;
         machine.turn_on(2)?;
         machine.turn_on(1)?;
@@ -396,6 +400,23 @@ fn states() -> Vec<State> {
     ]
 }
 
+/// `str x3, [x4]`: reports that the CPU is there.
+const REPORT: u32 = 0xf900_0083;
+/// Where it is reported, as an offset in the cell's memory.
+const REPORTED: u64 = 0x19_0000;
+
+/// Begins code in the hostile cell, and waits until it has reported and executed some more instructions.
+fn begin_and_reach(machine: &Machine, code: &[u32], arguments: [u64; 2]) -> Attacked {
+    let reported = ONE.memory + REPORTED;
+    machine.set(reported, 0);
+    let [first, second] = arguments;
+    let arguments = [first, second, 0, 1, CODE_START + REPORTED];
+    machine.begin(ONE.cpu(0), code, &arguments);
+    let reached = machine.wait(|| machine.word(reported) == 1);
+    std::thread::sleep(Duration::from_millis(2));
+    ensure(reached, || "the cell does not execute its code".to_owned())
+}
+
 /// Leaves each of the states in a new cell, destroys it, and gives the CPU to the root.
 fn expect_returns(machine: &Machine, states: Vec<State>) -> Attacked {
     let witness = machine.start_witness()?;
@@ -406,9 +427,9 @@ fn expect_returns(machine: &Machine, states: Vec<State>) -> Attacked {
         let spin = if what == "AArch32" { 0xeaff_fffe } else { SPIN };
         machine.write(ONE.memory + 0x18_0000, &spin.to_le_bytes());
         machine.set_value(ONE.cpu(0), STAYS_ACTIVE, 1);
+        code.insert(0, REPORT);
         code.push(SPIN);
-        machine.begin(ONE.cpu(0), &code, &arguments);
-        std::thread::sleep(Duration::from_millis(2));
+        begin_and_reach(machine, &code, arguments).map_err(failed)?;
         machine
             .manage(Hypercall::CellDestroy, cell)
             .map_err(failed)?;
@@ -421,7 +442,7 @@ fn expect_returns(machine: &Machine, states: Vec<State>) -> Attacked {
 /// Nothing that a cell leaves in a register makes the hypervisor fault or keeps the CPU.
 #[test]
 fn every_cpu_returns_whatever_state_it_is_left_in() {
-    on(&and_gicv2(&and_firmware(&MODELS)), |machine| {
+    on(&and_gicv2(&and_firmware(&NEWEST_FIRST)), |machine| {
         expect_returns(machine, states())
     });
 }
@@ -494,11 +515,11 @@ fn a_cpu_that_does_not_return_affects_no_one_else() {
         ISB,
         MASK,
     ];
-    let faulting = [&priority[..], &translation, &[SPIN]].concat();
+    let faulting = [&priority[..], &[REPORT], &translation, &[SPIN]].concat();
     on(&and_firmware(&MODELS), |machine| {
         keep_cpu(machine, &faulting, arguments)
     });
-    let asleep = [&priority[..], &[WFI, WFI, WFI, SPIN]].concat();
+    let asleep = [&priority[..], &[REPORT, WFI, WFI, WFI, SPIN]].concat();
     on(&MODELS[..1], |machine| {
         keep_cpu(machine, &asleep, arguments)
     });
@@ -508,21 +529,21 @@ fn a_cpu_that_does_not_return_affects_no_one_else() {
 fn keep_cpu(machine: &Machine, code: &[u32], arguments: [u64; 2]) -> Attacked {
     use rampart_hypervisor_core::interface::{Outcome, StopReason};
     let witness = machine.start_witness()?;
-    // On a busy machine the CPU may not have come so far when it is taken.
-    let mut kept = None;
-    for _ in 0..10 {
+    // Some instructions after the report it is in the state in which it cannot be taken.
+    let clock = Clock::start();
+    let cell = loop {
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;
-        machine.begin(ONE.cpu(0), code, &arguments);
-        std::thread::sleep(Duration::from_millis(50));
+        begin_and_reach(machine, code, arguments)?;
         let (outcome, _) = machine.call(root(0), Hypercall::CellStop, cell, 0)?;
         if outcome == Outcome::TimedOut as i64 {
-            kept = Some(cell);
-            break;
+            break cell;
         }
         machine.manage(Hypercall::CellDestroy, cell)?;
         machine.turn_on(2)?;
-    }
-    let cell = kept.ok_or("the CPU is always taken")?;
+        ensure(!clock.is_over(machine), || {
+            "the CPU is always taken".to_owned()
+        })?;
+    };
     let (outcome, _) = machine.call(root(0), Hypercall::CellDestroy, cell, 0)?;
     let ends = outcome == Outcome::TimedOut as i64;
     ensure(ends, || format!("destroy: {}", name(outcome)))?;

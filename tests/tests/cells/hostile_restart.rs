@@ -90,9 +90,11 @@ impl Kernel {
         let number = machine.create(&self.blob())?;
         machine.manage(Hypercall::CellLoadable, number)?;
         machine.write_program(&self.blob(), "rampart-cell-remote");
-        for at in (UNTOUCHED..CODE_BYTES).step_by(8) {
-            machine.set(self.start + at, self.start ^ at);
-        }
+        let words = (UNTOUCHED..CODE_BYTES).step_by(8);
+        let pattern: Vec<u8> = words
+            .flat_map(|at| (self.start ^ at).to_le_bytes())
+            .collect();
+        machine.write(self.start + UNTOUCHED, &pattern);
         machine.manage(Hypercall::CellStart, number)?;
         Ok(number)
     }

@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::remote::{
     ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED, NUMBER, ONCE,
@@ -24,10 +23,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 pub(crate) use crate::configurations::*;
 pub(crate) use crate::instructions::*;
 pub(crate) use crate::models::*;
-
-/// Maximum waiting time for something that takes milliseconds on an idle machine: CPU time of QEMU, and time.
-const CPU_TIME: Duration = Duration::from_secs(10);
-const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) use crate::waiting::*;
 
 /// The result of an attack: what is wrong.
 pub(crate) type Attacked = Result<(), String>;
@@ -49,11 +45,44 @@ pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine)
     on_with_options(models, system, &[], attack);
 }
 
+/// What differs from the usual machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Differences {
+    /// Further options of QEMU.
+    pub(crate) options: Vec<std::ffi::OsString>,
+    /// How long each CPU waits for the others at the launch and at the end.
+    pub(crate) rendezvous_microseconds: u32,
+}
+
+impl Default for Differences {
+    fn default() -> Self {
+        Self {
+            options: Vec::new(),
+            // The longest time that the hypervisor accepts: no CPU is too late on a busy machine.
+            rendezvous_microseconds: 10_000_000,
+        }
+    }
+}
+
 /// Like [`on_with`], with further options of QEMU.
 pub(crate) fn on_with_options(
     models: &[Model],
     system: &Blob,
     options: &[std::ffi::OsString],
+    attack: impl Fn(&Machine) -> Attacked,
+) {
+    let differences = Differences {
+        options: options.to_vec(),
+        ..Differences::default()
+    };
+    on_with_differences(models, system, &differences, attack);
+}
+
+/// Like [`on_with`], with a machine that differs from the usual one.
+pub(crate) fn on_with_differences(
+    models: &[Model],
+    system: &Blob,
+    differences: &Differences,
     attack: impl Fn(&Machine) -> Attacked,
 ) {
     let mut failures = Vec::new();
@@ -68,11 +97,7 @@ pub(crate) fn on_with_options(
             continue;
         }
         let _slot = beside_others();
-        let mut machine = Machine::boot(model, system, options);
-        // On a busy machine a CPU may enter too late: try again.
-        if machine.outcome_of_launch(0) == Some(Outcome::TimedOut as i64) {
-            machine = Machine::boot(model, system, options);
-        }
+        let machine = Machine::boot(model, system, differences);
         if let Err(error) = attack(&machine) {
             failures.push(format!("{name}: {error}\n  {}", machine.description()));
         }
@@ -94,7 +119,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn boot(model: Model, system: &Blob, options: &[std::ffi::OsString]) -> Self {
+    fn boot(model: Model, system: &Blob, differences: &Differences) -> Self {
         let programs = directory().join("hypervisor");
         let location = tempfile::tempdir().expect("a directory");
         let path = location.path().join("memory");
@@ -123,7 +148,7 @@ impl Machine {
         header.memory_bytes = HYPERVISOR_BYTES;
         header.configuration_bytes = configuration.len() as u64;
         header.cpu_count = CPUS as u32;
-        header.rendezvous_microseconds = 2_000_000;
+        header.rendezvous_microseconds = differences.rendezvous_microseconds;
         header.mpidrs[..CPUS].copy_from_slice(&[0, 1, 2, 3]);
         header.arrange();
         image[..size_of::<Header>()].copy_from_slice(header.as_bytes());
@@ -165,7 +190,7 @@ impl Machine {
             std::fs::write(&path, root).expect("the root");
             arguments.extend(["-kernel".into(), path.into()]);
         }
-        arguments.extend_from_slice(options);
+        arguments.extend_from_slice(&differences.options);
         let command = if model.smmu {
             rampart_bench::sim::newer_qemu().expect("QEMU 10")
         } else {
@@ -270,51 +295,6 @@ impl Machine {
         )
     }
 
-    /// Waits for the condition, long enough also on a busy machine. Returns whether it became true.
-    pub(crate) fn wait(&self, condition: impl Fn() -> bool) -> bool {
-        let clock = self.clock();
-        while !condition() {
-            if clock.is_over(self) {
-                return condition();
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        true
-    }
-
-    /// Starts to measure a waiting time.
-    pub(crate) fn clock(&self) -> Clock {
-        Clock {
-            begin: Instant::now(),
-            used: self.used(),
-        }
-    }
-
-    /// Returns the CPU time that QEMU has used, from proc_pid_stat(5): user and system time, in ticks of 10 ms.
-    fn used(&self) -> Duration {
-        let ticks: u64 = self
-            .stat()
-            .iter()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<u64>().ok())
-            .sum();
-        Duration::from_millis(10 * ticks)
-    }
-
-    /// Returns whether QEMU ended by itself: it is a zombie, as the test has not ended it.
-    fn has_crashed(&self) -> bool {
-        self.stat().first().is_none_or(|state| state == "Z")
-    }
-
-    /// Returns the fields of proc_pid_stat(5) for QEMU, from its state on; none if it is gone.
-    fn stat(&self) -> Vec<String> {
-        let path = format!("/proc/{}/stat", self.qemu.process());
-        let stat = std::fs::read_to_string(path).unwrap_or_default();
-        let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
-        fields.split_whitespace().map(str::to_owned).collect()
-    }
-
     /// Checks that all CPUs run in the hypervisor's root.
     pub(crate) fn expect_launched(&self) -> Attacked {
         for cpu in 0..CPUS as u64 {
@@ -361,19 +341,17 @@ impl Machine {
         self.set(of.area + 8 * index as u64, value);
     }
 
+    /// Writes words of a CPU's area, and zeros after them up to this count.
+    fn set_values(&self, of: Remote, index: usize, values: &[u64], count: usize) {
+        let mut bytes = values.as_bytes().to_vec();
+        bytes.resize(8 * count, 0);
+        self.write(of.area + 8 * index as u64, &bytes);
+    }
+
     fn give(&self, to: Remote, kind: u64, words: &[u64], arguments: &[u64]) -> u64 {
         assert!(words.len() <= CODE_WORDS && arguments.len() <= 8);
-        for index in 0..CODE_WORDS {
-            let word = words.get(index).copied().unwrap_or(0);
-            self.set_value(to, CODE + index, word);
-        }
-        for index in 0..8 {
-            self.set_value(
-                to,
-                ARGUMENTS + index,
-                arguments.get(index).copied().unwrap_or(0),
-            );
-        }
+        self.set_values(to, CODE, words, CODE_WORDS);
+        self.set_values(to, ARGUMENTS, arguments, 8);
         self.set_value(to, KIND, kind);
         self.set_value(to, STOP, 0);
         let number = self.value(to, NUMBER) + 1;
@@ -476,7 +454,7 @@ impl Machine {
         [first, second]: [u64; 2],
         retried: &[i64],
     ) -> Result<(i64, [u64; 3]), String> {
-        let clock = self.clock();
+        let clock = Clock::start();
         loop {
             let answer = self.call(self.manager(), call, first, second)?;
             if !retried.contains(&answer.0) || clock.is_over(self) {
@@ -615,33 +593,6 @@ fn log(status: &Status) -> String {
     let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
     let bytes = status.log[..logged].iter().map(|byte| byte.load(Relaxed));
     String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
-}
-
-/// The start of a waiting time.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    begin: Instant,
-    used: Duration,
-}
-
-impl Clock {
-    /// Returns whether the maximum waiting time is over.
-    pub(crate) fn is_over(&self, machine: &Machine) -> bool {
-        machine.used().saturating_sub(self.used) > CPU_TIME
-            || self.begin.elapsed() > TIMEOUT
-            || machine.has_crashed()
-    }
-}
-
-pub(crate) fn wait_within(limit: Duration, condition: impl Fn() -> bool) -> bool {
-    let begin = Instant::now();
-    while !condition() {
-        if begin.elapsed() > limit {
-            return condition();
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    true
 }
 
 /// Returns the name of a hypercall's outcome.

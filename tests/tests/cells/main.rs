@@ -31,4 +31,5 @@ mod shared_memory;
 mod smmu;
 mod standby;
 mod two_security_states;
+mod waiting;
 mod witness;

@@ -57,6 +57,11 @@ pub(crate) const MODELS: [Model; 7] = {
     ]
 };
 
+/// The same, with the newest processors first: a test that begins with them meets VHE by default.
+pub(crate) const NEWEST_FIRST: [Model; 7] = [
+    MODELS[2], MODELS[4], MODELS[6], MODELS[5], MODELS[3], MODELS[1], MODELS[0],
+];
+
 /// The machine with an SMMU, with one security state and with two.
 pub(crate) const SMMU: [Model; 2] = [
     Model {
@@ -98,19 +103,51 @@ pub(crate) fn and_firmware(models: &[Model]) -> Vec<Model> {
     [models, &FIRMWARE].concat()
 }
 
-/// Returns the models, and one with a GICv2, for attacks that use no register of one version alone. It has two security
-/// states, as on boards.
+/// Returns the models, and those with a GICv2, for attacks that use no register of one version alone.
 pub(crate) fn and_gicv2(models: &[Model]) -> Vec<Model> {
-    [models, &GICV2[1..]].concat()
+    [models, &GICV2].concat()
 }
 
-/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2` or
-/// `cortex-a57-virt-2`. One that is not among `MODELS`, because another QEMU in `PATH` has it, is used where the plain
-/// Cortex-A57 is.
+/// The environment variable of a single model, such as `cortex-a76-2` or `cortex-a57-virt-2`.
+const SINGLE: &str = "RAMPART_TEST_MODEL";
+/// The environment variable that is `all` if tests meet all of their models.
+const SEVERAL: &str = "RAMPART_TEST_MODELS";
+
+/// Returns the models that a test meets: the first of each kind; all of them with `RAMPART_TEST_MODELS=all`; or only the
+/// one that `RAMPART_TEST_MODEL` names.
 pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
-    let Ok(only) = std::env::var("RAMPART_TEST_MODEL") else {
-        return models.to_vec();
+    if let Ok(only) = std::env::var(SINGLE) {
+        return named(models, &only);
+    }
+    match std::env::var(SEVERAL) {
+        Ok(all) if all == "all" => models.to_vec(),
+        Ok(other) => panic!("{SEVERAL} is {other:?}, expected: all"),
+        Err(_) => one_of_each_kind(models),
+    }
+}
+
+/// Returns the first model of each kind: interrupt controller, number of security states, SMMU and firmware.
+fn one_of_each_kind(models: &[Model]) -> Vec<Model> {
+    let kind = |model: &Model| {
+        (
+            model.gicv2,
+            model.two_security_states,
+            model.smmu,
+            model.firmware,
+        )
     };
+    let mut first: Vec<Model> = Vec::new();
+    for model in models {
+        if first.iter().all(|other| kind(other) != kind(model)) {
+            first.push(*model);
+        }
+    }
+    first
+}
+
+/// Returns the model of this name. One that is not among [`MODELS`], because another QEMU in `PATH` has it, is used where
+/// the plain Cortex-A57 is.
+fn named(models: &[Model], only: &str) -> Vec<Model> {
     let is_named = |model: &&Model| model.name() == only;
     if GICV2
         .iter()
@@ -141,4 +178,44 @@ pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
             && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)
     };
     models.iter().filter(fits).map(|_| other).collect()
+}
+
+fn names(models: &[Model]) -> Vec<String> {
+    models.iter().map(Model::name).collect()
+}
+
+#[test]
+fn a_test_meets_the_first_model_of_each_kind() {
+    let all = and_gicv2(&MODELS);
+    assert_eq!(
+        names(&one_of_each_kind(&all)),
+        [
+            "cortex-a57-1",
+            "cortex-a57-2",
+            "cortex-a57-gicv2-1",
+            "cortex-a57-gicv2-2"
+        ]
+    );
+    let newest = and_firmware(&NEWEST_FIRST);
+    assert_eq!(
+        names(&one_of_each_kind(&newest)),
+        [
+            "max-1",
+            "cortex-a76-2",
+            "cortex-a57-virt-2",
+            "cortex-a57-virt-sdei-2"
+        ]
+    );
+    assert_eq!(names(&one_of_each_kind(&SMMU)), names(&SMMU));
+}
+
+#[test]
+fn a_model_is_chosen_by_its_name() {
+    let all = and_gicv2(&and_firmware(&MODELS));
+    for model in &all {
+        assert_eq!(names(&named(&all, &model.name())), [model.name()]);
+    }
+    // That of another QEMU.
+    assert_eq!(names(&named(&all, "cortex-a710-2")), ["cortex-a710-2"]);
+    assert!(named(&GICV2, "max-1").is_empty());
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use rampart_hypervisor_cells::remote::BEGUN;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{Iommu, MemoryFlags, Refusal, StreamGrant};
-use rampart_hypervisor_core::interface::{DMA_FAULT_SLOTS, Hypercall, Outcome, ROOT};
+use rampart_hypervisor_core::interface::{CellState, DMA_FAULT_SLOTS, Hypercall, Outcome, ROOT};
 
 use crate::machine::{
-    Attacked, CODE_START, Cell, DATA, DEVICES_END, DISTRIBUTOR, HYPERVISOR, Machine, ONE, PORT,
-    RAM, RAM_BYTES, Remote, SMMU, WITNESS, WITNESS_CPU, ensure, name, on_with_options, private,
-    region, root, system,
+    Attacked, CODE_START, Cell, DATA, DEVICES_END, DISTRIBUTOR, HYPERVISOR, LOAD, Machine, ONE,
+    PORT, RAM, RAM_BYTES, Remote, SMMU, WITNESS, WITNESS_CPU, ensure, name, on_with_options,
+    private, region, root, system,
 };
 
 /// QEMU, hw/arm/virt.c: `base_memmap` and `extended_memmap`.
@@ -419,10 +419,13 @@ fn a_function_of_a_cell_is_not_configured_by_the_root(machine: &Machine) -> Atta
     ensure(identity == 0x0100_00ed, || {
         format!("the cell's device: {identity:#x}")
     })?;
-    let space = machine.load(ONE.cpu(0), other);
-    ensure(!matches!(space, Ok(Some(_))), || {
-        "the cell reads its configuration".to_owned()
-    })?;
+    machine.begin(ONE.cpu(0), &[LOAD], &[other]);
+    let failed = || {
+        let condition = machine.status().cells[number as usize].condition();
+        condition.state == CellState::Failed
+    };
+    machine.wait(|| failed() || machine.is_done(ONE.cpu(0)));
+    ensure(failed(), || "the cell reads its configuration".to_owned())?;
     machine.manage(Hypercall::CellDestroy, number)?;
     ensure(read(other + 0x10)? == OF_CELL.registers(), || {
         "the root has moved it".to_owned()
