@@ -11,10 +11,12 @@ use rampart_model::{BlockSpan, CauseKind, ExplainedWorst, Measurement, Nanos};
 use rampart_tests::disturbance::hold_while;
 use rampart_tests::limited::{Limited as _, ended, wait_until};
 use rampart_tests::programs::{
-    archive, assert_refused, beside_others, copy_programs_for_everyone, directory, last_cpu,
-    machine, measure, rampart, stdout,
+    archive, assert_refused, copy_programs_for_everyone, directory, last_cpu, machine, measure,
+    rampart, stdout,
 };
 use serde_json::Value;
+
+use crate::preferred::simulated_machine;
 
 /// Returns the explained samples of which a block took more than half, with the share of the longest cause.
 fn blocked<'a>(
@@ -263,7 +265,7 @@ line measured
 
 #[test]
 fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
-    let _machine = beside_others();
+    let _machine = simulated_machine();
     let archive = archive(&directory(), &["rampart", "rampart-meter"]);
     let output = Command::new(directory().join("rampart"))
         .args([

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use rampart_tests::programs::{self, Machine};
+use rampart_tests::programs::{self, Machine, beside_others};
 
 /// Nice value of the test and of the programs that it starts: nine times the CPU time of an ordinary program
 /// (sched(7)). `rampart` gives its loads the same.
@@ -33,7 +33,7 @@ impl Drop for PreferredMachine {
 /// reports the reason, without root or with fewer CPUs.
 pub(crate) fn machine(test: &str, cpus: usize) -> Option<PreferredMachine> {
     let machine = programs::machine(test, cpus)?;
-    rustix::process::setpriority_process(None, NICE).expect("a priority, as root");
+    prefer_own_programs();
     // `/autogroup-25 nice 0`; a kernel without the feature has no such file.
     let session = fs::read_to_string(SESSION).ok();
     let session = session.and_then(|text| Some(text.trim().rsplit_once(' ')?.1.to_owned()));
@@ -44,4 +44,18 @@ pub(crate) fn machine(test: &str, cpus: usize) -> Option<PreferredMachine> {
         session,
         _machine: machine,
     })
+}
+
+/// Waits for a place among the simulated machines, and prefers this one to other programs, as far as this user may:
+/// its emulated CPUs share real ones with them.
+pub(crate) fn simulated_machine() -> Machine {
+    let machine = beside_others();
+    prefer_own_programs();
+    machine
+}
+
+/// Prefers this thread and the programs that it starts to other programs of the session.
+pub(crate) fn prefer_own_programs() {
+    // Without the privilege they are ordinary programs.
+    let _ = rustix::process::setpriority_process(None, NICE);
 }

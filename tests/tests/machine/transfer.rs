@@ -20,7 +20,7 @@ use rampart_tests::programs::{
 };
 use rampart_tests::verdicts::{find_verdict, transfer_of};
 
-use crate::preferred::machine;
+use crate::preferred::{machine, prefer_own_programs};
 
 /// Set in the process of a test that needs a state directory of its own.
 const IN_A_PROCESS: &str = "RAMPART_TEST_IN_A_PROCESS";
@@ -46,10 +46,10 @@ fn blocks_affect_only_their_own_domain() {
             "idle",
             "--disturb",
             "block:task",
-            // The least for one round of blocks; a third of the rest is enough for another.
+            // A little more than the least for a round of blocks, and as much again, of which a third is enough for one.
             "--for",
-            "24s",
-            "--until-decided=43s",
+            "26s",
+            "--until-decided=52s",
             "--show-progress",
             "lines",
             "--out",
@@ -277,6 +277,7 @@ fn detects_a_planted_isolation_leak_on_a_real_time_kernel() {
     let Some(_machine) = machine_for_inside("a planted leak on a real-time kernel") else {
         return;
     };
+    prefer_own_programs();
     run_inside(
         "transfer::detects_a_planted_isolation_leak",
         &["--cpus", "3"],

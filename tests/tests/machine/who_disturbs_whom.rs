@@ -8,8 +8,10 @@ use rampart_model::{
     Bench, BlockKind, Evaluation, EvaluationState, Question, Verdict, VerdictOutcome,
 };
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{Scratch, beside_others, evaluation, rampart, stdout};
+use rampart_tests::programs::{Scratch, evaluation, rampart, stdout};
 use rampart_tests::verdicts::{find_verdict, transfer_of};
+
+use crate::preferred::simulated_machine;
 
 const DOMAINS: [&str; 4] = ["host", "task", "container", "vm"];
 
@@ -204,7 +206,7 @@ fn assert_guest(evaluation: &Evaluation) {
 
 #[test]
 fn finds_the_isolation_of_a_simulated_machine() {
-    let _machine = beside_others();
+    let _machine = simulated_machine();
     let scratch = Scratch::create();
     let output = rampart(
         &scratch.state,
