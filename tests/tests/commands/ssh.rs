@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use rampart_model::{Bench, Check, Evaluation, EvaluationState, Status};
 use rampart_tests::limited::{Limited as _, ended, finished, wait_until};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{assert_refused, directory, exit_code, left_out, stderr, stdout};
+use rampart_tests::programs::{
+    alone, assert_refused, directory, exit_code, left_out, stderr, stdout,
+};
 
 /// Time limit for the first result of an evaluation.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -187,13 +189,15 @@ fn an_evaluation_runs_remotely_and_copies_its_results() {
     let Some(server) = Server::start() else {
         return;
     };
+    // The other machine is this one.
+    let _machine = alone();
     let out = server.path("out");
     let output = server
         .rampart(&[
             "evaluate",
             "--on=ssh:board",
             "--for",
-            "8s",
+            "2s",
             "--domains",
             "host",
             "--loads",
@@ -393,6 +397,8 @@ fn keeps_measurements_from_before_a_lost_connection() {
     let Some(server) = Server::start() else {
         return;
     };
+    // The other machine is this one.
+    let _machine = alone();
     let out = server.path("lost");
     let child = server.long_evaluation(&out);
     // Killing sshd's process for the connection breaks the connection without a message.
@@ -428,6 +434,8 @@ fn ctrl_c_ends_a_remote_run_and_keeps_its_measurements() {
     let Some(server) = Server::start() else {
         return;
     };
+    // The other machine is this one.
+    let _machine = alone();
     let out = server.path("early");
     let child = server.long_evaluation(&out);
     let interrupted = Command::new("kill")
