@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Operations that a cell may not do, and their effects: `hypervisor/cells/src/bin/attack.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rampart_cells::device::Device;
 use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
 
 use crate::support::{
-    BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, RESULT, SECOND, TIMEOUT, beside,
+    BEGUN, CODE, CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, RESULT, SECOND, TIMEOUT, beside,
     latest_failure, report, state, wait_for_state, wait_until,
 };
 
@@ -133,7 +133,10 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
             report(alive && found == result, &what);
         }
         Outcome::Silent => {
-            std::thread::sleep(Duration::from_millis(300));
+            // The other cell counts the milliseconds.
+            let other = FIRST.page();
+            let from = other.word(INTERRUPTS);
+            wait_until(TIMEOUT, || other.word(INTERRUPTS) > from + 100);
             report(
                 state(device, cell).0 == CellState::Running,
                 &format!("{name}: runs"),

@@ -8,7 +8,7 @@ use rampart_cells::device::{Device, DeviceError};
 use rampart_hypervisor_core::format::{MemoryFlags, Refusal};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 
-use crate::support::{Done, HYPERVISOR, enable, region, report, system};
+use crate::support::{Done, HYPERVISOR, disable, enable, region, report, system};
 
 /// Runs `work` while threads migrate between CPUs, which causes constant interrupts between CPUs.
 fn under_load<T>(work: impl FnOnce() -> T) -> T {
@@ -69,16 +69,14 @@ pub(crate) fn refused(device: &Device) -> Done {
         );
     }
     enable(device)?;
-    Ok(device.disable()?)
+    disable(device)
 }
 
 pub(crate) fn leave(device: &Device, turns: usize) -> Done {
     under_load(|| {
         for turn in 0..turns {
             enable(device).map_err(|error| format!("turn {turn}: {error}"))?;
-            device
-                .disable()
-                .map_err(|error| format!("turn {turn}: {error}"))?;
+            disable(device).map_err(|error| format!("turn {turn}: {error}"))?;
         }
         report(
             true,

@@ -28,7 +28,8 @@ use std::time::Duration;
 use rampart_cells::device::Device;
 
 use support::{
-    Done, FIRST, INTERRUPTS, Physical, TIMEOUT, beside, enable, report, wait_until, without_exits,
+    Done, FIRST, INTERRUPTS, Physical, TIMEOUT, beside, disable, enable, report, wait_until,
+    without_exits,
 };
 
 /// Runs all topics beside one cell that must not be disturbed, or only the topics with the names in
@@ -91,7 +92,7 @@ fn end(device: &Device, first: u32) -> Done {
     device.destroy(first)?;
     let wiped = Physical::map(FIRST.memory, support::CODE_BYTES, false).is_zero();
     report(wiped, "the memory of a destroyed cell is wiped");
-    device.disable()?;
+    disable(device)?;
     report(true, "left");
     Ok(())
 }
@@ -109,7 +110,7 @@ fn main() -> Done {
     let device = Device::open()?;
     match words[..] {
         ["enable"] => enable(&device),
-        ["disable"] => Ok(device.disable()?),
+        ["disable"] => disable(&device),
         // The cell continues when this program ends.
         ["start", directory] => {
             enable(&device)?;

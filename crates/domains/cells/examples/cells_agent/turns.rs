@@ -11,7 +11,7 @@ use rampart_hypervisor_core::interface::CellState;
 
 use crate::support::{
     BEGUN, CODE_BYTES, Done, PRIVATE, PRIVATE_BYTES, Physical, Plan, RESULT, SECOND, TIMEOUT,
-    enable, region, report, state, wait_until,
+    disable, enable, region, report, state, wait_until,
 };
 
 /// The value that the root writes to the memory of a future cell.
@@ -35,7 +35,7 @@ pub(crate) fn turns(device: &Device, turns: usize, directory: &Path) -> Done {
     let program = std::fs::read(directory.join("rampart-cell-residue"))?;
     enable(device)?;
     all(device, turns, &program)?;
-    device.disable()?;
+    disable(device)?;
     report(
         true,
         &format!("created, started, stopped and destroyed {turns} times"),

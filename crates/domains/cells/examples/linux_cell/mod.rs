@@ -6,20 +6,24 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, MODULE_LIST};
-use rampart_cells::device::Device;
+use rampart_cells::device::{Device, DeviceError};
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, initramfs};
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CellRequest, Resolved};
 use rampart_cells::system_configuration::SystemParts;
+use rampart_hypervisor_core::interface::Outcome;
 use rampart_model::CpuSet;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The calling program in the cell.
 pub(crate) const GUEST_PROGRAM: &str = "/bin/guest-program";
+
+/// How long the hypervisor is enabled again if a CPU was late.
+const LATE: Duration = Duration::from_secs(60);
 
 /// Prints the result of a check.
 pub(crate) fn report(good: bool, what: &str) {
@@ -139,6 +143,18 @@ pub(crate) fn enable(hypervisor: (u64, u64)) -> Result<Device> {
     let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
     let blob = machine.system(hypervisor).checked();
     let blob = blob.map_err(|refused| format!("{refused:?}"))?;
-    device.enable(hypervisor.0, hypervisor.1, &blob)?;
-    Ok(device)
+    let begin = Instant::now();
+    loop {
+        match device.enable(hypervisor.0, hypervisor.1, &blob) {
+            // An emulated CPU may be late on a busy host: nothing has changed, and the call is made again.
+            Err(DeviceError::Hypervisor {
+                outcome: Outcome::TimedOut,
+                ..
+            }) if begin.elapsed() < LATE => {}
+            answer => {
+                answer?;
+                return Ok(device);
+            }
+        }
+    }
 }
