@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the hypervisor in the simulated arm64 machine, and searches the kernel log for errors.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -23,6 +23,10 @@ const KERNEL_ERRORS: [&str; 11] = [
     "general protection",
     "No irq handler for vector",
 ];
+
+/// Memory of the machines in MiB, of which Linux has the first 768 and cells 512. It is the same for all tests, because
+/// machines with the same options continue from the same snapshot.
+const MEBIBYTES: u32 = 1280;
 
 /// The files that are copied into the machine, and the commands that build them.
 const PARTS: [(&str, &str); 5] = [
@@ -70,14 +74,14 @@ pub fn assert_programs_built() {
     }
 }
 
-/// Returns a tar archive of the hypervisor, the programs of cells, the test drivers, the modules and the
-/// meter.
+/// Returns a tar archive of what a script needs in the machine: the hypervisor, the programs of cells, and those test
+/// drivers and modules that the script mentions. The machine reads it by an emulated port, some MiB in a second.
 ///
 /// # Panics
 /// If a file is missing.
 #[must_use]
-pub fn archive() -> Vec<u8> {
-    archive_with(&[], |_| ())
+pub fn archive(script: &str) -> Vec<u8> {
+    archive_with(script, &[], |_| ())
 }
 
 /// Returns the archive with the command `rampart`.
@@ -85,18 +89,37 @@ pub fn archive() -> Vec<u8> {
 /// # Panics
 /// If a file is missing.
 #[must_use]
-pub fn archive_with_command() -> Vec<u8> {
-    archive_with(&["aarch64/rampart"], |_| ())
+pub fn archive_with_command(script: &str) -> Vec<u8> {
+    archive_with(script, &["aarch64/rampart"], |_| ())
 }
 
 /// Returns the archive with further files of `bin/`, and with those that `add` creates.
-fn archive_with(more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
+fn archive_with(script: &str, more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
     let location = tempfile::tempdir().expect("a directory");
     let bin = directory();
     assert_programs_built();
-    copy(&bin.join("hypervisor/."), location.path());
-    copy(&bin.join("modules"), location.path());
-    copy(&bin.join("aarch64/rampart-meter"), location.path());
+    for (name, path) in entries(&bin.join("hypervisor")) {
+        let always = name.ends_with(".bin") || name.starts_with("rampart-cell-");
+        if always || script.contains(&name) {
+            copy(&path, location.path());
+        }
+    }
+    // The machines have PREEMPT_RT kernels.
+    for (release, modules) in entries(&bin.join("modules")) {
+        if !release.ends_with("-rt-arm64") {
+            continue;
+        }
+        let to = location.path().join("modules").join(release);
+        std::fs::create_dir_all(&to).expect("a directory");
+        for (name, path) in entries(&modules) {
+            if script.contains(name.trim_end_matches(".ko")) {
+                copy(&path, &to);
+            }
+        }
+    }
+    if script.contains("rampart-meter") {
+        copy(&bin.join("aarch64/rampart-meter"), location.path());
+    }
     for part in more {
         copy(&bin.join(part), location.path());
     }
@@ -104,15 +127,27 @@ fn archive_with(more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
     tar(location.path(), &["."])
 }
 
-/// Runs a script in a machine with four CPUs and this much memory, of which Linux has the first 768 MiB,
-/// with the archive on its standard input, and returns its output. With `iomem=relaxed` the kernel permits
+/// Returns the names and paths of a directory's entries.
+fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    entries
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, entry.path())
+        })
+        .collect()
+}
+
+/// Runs a script in a machine with four CPUs, with the archive on its standard input, and returns its output. With `iomem=relaxed` the kernel permits
 /// reads of the hypervisor's memory, so that stage 2 has to refuse them.
 ///
 /// # Panics
 /// If a file is missing, or the script fails or takes longer than `limit`.
 #[must_use]
-pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    run(script, memory_mebibytes, limit, archive(), &[])
+pub fn run_with_hypervisor(script: &str, limit: Duration) -> String {
+    run(script, limit, archive(script), &[])
 }
 
 /// Like [`run_with_hypervisor`], with further options of the simulated machine.
@@ -120,8 +155,8 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_options(script: &str, memory: u32, limit: Duration, options: &[&str]) -> String {
-    run(script, memory, limit, archive(), options)
+pub fn run_with_options(script: &str, limit: Duration, options: &[&str]) -> String {
+    run(script, limit, archive(script), options)
 }
 
 /// Like [`run_with_hypervisor`], with the newest kernel for the distribution, and further kernel arguments.
@@ -129,19 +164,13 @@ pub fn run_with_options(script: &str, memory: u32, limit: Duration, options: &[&
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_newest_kernel(
-    script: &str,
-    memory: u32,
-    limit: Duration,
-    kernel_arguments: &str,
-) -> String {
+pub fn run_with_newest_kernel(script: &str, limit: Duration, kernel_arguments: &str) -> String {
     let machine = "aarch64-backports";
     run_in(
         machine,
         script,
-        memory,
         limit,
-        archive(),
+        archive(script),
         kernel_arguments,
         &[],
     )
@@ -152,8 +181,8 @@ pub fn run_with_newest_kernel(
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) -> String {
-    run(script, memory, limit, archive(), &["--two-security-states"])
+pub fn run_with_two_security_states(script: &str, limit: Duration) -> String {
+    run(script, limit, archive(script), &["--two-security-states"])
 }
 
 /// Like [`run_with_hypervisor`], in a machine with a GICv2.
@@ -161,8 +190,8 @@ pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) 
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
-    run(script, memory, limit, archive(), &["--gicv2"])
+pub fn run_with_gicv2(script: &str, limit: Duration) -> String {
+    run(script, limit, archive(script), &["--gicv2"])
 }
 
 /// Like [`run_with_hypervisor`], in a machine whose PCI functions are behind an SMMU of the hypervisor, with a disk for
@@ -171,7 +200,7 @@ pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_behind_smmu(script: &str, memory: u32, limit: Duration) -> String {
+pub fn run_behind_smmu(script: &str, limit: Duration) -> String {
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
     let disk = disk.to_str().expect("a path in UTF-8");
@@ -179,9 +208,8 @@ pub fn run_behind_smmu(script: &str, memory: u32, limit: Duration) -> String {
     run_in(
         machine,
         script,
-        memory,
         limit,
-        archive(),
+        archive(script),
         "",
         &["--disk", disk],
     )
@@ -193,19 +221,14 @@ pub fn run_behind_smmu(script: &str, memory: u32, limit: Duration) -> String {
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_firmware(
-    machine: &str,
-    script: &str,
-    memory: u32,
-    limit: Duration,
-) -> Option<String> {
+pub fn run_with_firmware(machine: &str, script: &str, limit: Duration) -> Option<String> {
     if !directory().join("firmware/version").exists() {
         left_out(&format!(
             "{machine}: scripts/firmware could not build its firmware"
         ));
         return None;
     }
-    let text = run_in(machine, script, memory, limit, archive(), "", &[]);
+    let text = run_in(machine, script, limit, archive(script), "", &[]);
     Some(text)
 }
 
@@ -214,9 +237,9 @@ pub fn run_with_firmware(
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
-pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    let archive = archive_with_command();
-    run(script, memory_mebibytes, limit, archive, &[])
+pub fn run_with_command(script: &str, limit: Duration) -> String {
+    let archive = archive_with_command(script);
+    run(script, limit, archive, &[])
 }
 
 /// Like [`run_with_command`], with the programs that detach threads in the archive.
@@ -224,33 +247,18 @@ pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) ->
 /// # Panics
 /// As for [`run_with_hypervisor`], or if the programs do not compile.
 #[must_use]
-pub fn run_with_detached_threads(script: &str, memory: u32, limit: Duration) -> String {
-    let archive = archive_with(&["aarch64/rampart"], |to| compile("aarch64", to));
-    run(script, memory, limit, archive, &[])
+pub fn run_with_detached_threads(script: &str, limit: Duration) -> String {
+    let archive = archive_with(script, &["aarch64/rampart"], |to| compile("aarch64", to));
+    run(script, limit, archive, &[])
 }
 
-fn run(
-    script: &str,
-    memory_mebibytes: u32,
-    limit: Duration,
-    archive: Vec<u8>,
-    more: &[&str],
-) -> String {
-    run_in(
-        "aarch64",
-        script,
-        memory_mebibytes,
-        limit,
-        archive,
-        "",
-        more,
-    )
+fn run(script: &str, limit: Duration, archive: Vec<u8>, more: &[&str]) -> String {
+    run_in("aarch64", script, limit, archive, "", more)
 }
 
 fn run_in(
     machine: &str,
     script: &str,
-    memory_mebibytes: u32,
     limit: Duration,
     archive: Vec<u8>,
     kernel_arguments: &str,
@@ -260,7 +268,7 @@ fn run_in(
     let append = format!("mem=768M iomem=relaxed {kernel_arguments}");
     let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", machine, "run", "--own"])
-        .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
+        .args(["--cpus", "4", "--memory", &MEBIBYTES.to_string()])
         .args(["--append", append.trim_end()])
         .args(more)
         .args(["--", "bash", "-c", script])

@@ -56,7 +56,7 @@ for wait in $(seq 100); do
 done
 run standby-no-kernel cell standby spare --kernel rampart-meter --initramfs rampart-meter
 run standby cell standby spare --kernel /boot/vmlinuz-$(uname -r) --initramfs rampart-meter --memory 128MiB
-run standby-twice cell standby spare --kernel /boot/vmlinuz-$(uname -r) --initramfs rampart-meter
+run standby-twice cell standby spare --kernel /boot/vmlinuz-$(uname -r) --initramfs rampart-meter --memory 512MiB
 run standby-list cell list --json
 run standby-destroy cell destroy spare
 run list cell list --json
@@ -125,7 +125,7 @@ dmesg | sed 's/^/log /'
 
 #[test]
 fn cells_are_managed_by_command_and_by_plan() {
-    let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
+    let text = run_with_command(SCRIPT, Duration::from_secs(1800));
     let output = ScriptOutput::new(&text);
     described(&output);
     launched(&output);
@@ -154,7 +154,7 @@ fn described(output: &ScriptOutput<'_>) {
     // mem=768M leaves the rest.
     let kept = &description["kept"];
     assert_eq!(kept[0]["start"], 0x7000_0000_u64, "{kept}");
-    assert_eq!(kept[0]["bytes"], 0x1000_0000_u64, "{kept}");
+    assert_eq!(kept[0]["bytes"], 0x2000_0000_u64, "{kept}");
     let devices = description["devices"].as_array().expect("devices");
     let serial = devices
         .iter()
@@ -170,7 +170,7 @@ fn launched(output: &ScriptOutput<'_>) {
     assert!(
         output
             .of("enable", 0)
-            .contains("enabled, memory 0x7f800000")
+            .contains("enabled, memory 0x8f800000")
     );
     assert_eq!(output.json("enable-again")["already"], true);
     let disabled = output.of("disable-unused", 0);
@@ -206,7 +206,7 @@ fn refused(output: &ScriptOutput<'_>) {
         &["CPU 0", "housekeeping", "use CPUs of 1-2"],
     );
     output.refused("name-taken", &["rampart cell destroy press"]);
-    output.refused("too-much", &["memory", "256MiB", "1GiB"]);
+    output.refused("too-much", &["memory", "512MiB", "1GiB"]);
     output.refused("driver-bound", &["pl061_gpio", "unbind"]);
     output.refused("shared-page", &["virtio_mmio@a000200", "pages of its own"]);
     output.refused("no-device", &["moon", "rampart cell describe"]);

@@ -15,7 +15,7 @@ use rampart_tests::programs::{beside_others, directory};
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
 /// Time limit for the machine after the panic.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 #[test]
 fn a_linux_cell_survives_a_root_panic() {
@@ -76,8 +76,14 @@ impl CrashedRoot {
     /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
     /// `last`, and then makes the root panic.
     pub(crate) fn run(script: &str, last: &str) -> Self {
-        let (machine, _script, written) =
-            run_until("aarch64", (script, &archive()), last, 1280, LIMIT, |_| ());
+        let (machine, _script, written) = run_until(
+            "aarch64",
+            (script, &archive(&[BEGIN, script].concat())),
+            last,
+            1280,
+            LIMIT,
+            |_| (),
+        );
         let mut crashed = Self {
             machine,
             written,

@@ -77,7 +77,7 @@ fn a_cpu_under_the_hypervisor_is_a_cells_or_is_taken() {
     if !has_compiler("detached threads under the hypervisor") {
         return;
     }
-    let text = run_with_detached_threads(SCRIPT, 1024, Duration::from_secs(900));
+    let text = run_with_detached_threads(SCRIPT, Duration::from_secs(1800));
     let output = ScriptOutput::new(&text);
     output.refused("enable-while-taken", &["rampart detach give 3"]);
     for word in ["enable", "create", "start", "destroy", "disable"] {

@@ -167,7 +167,7 @@ fn run(machine: &str) {
     // BEGIN clears the kernel's log.
     let begin = BEGIN.replace("dmesg -C", "dmesg >/tmp/boot; dmesg -C");
     let script = [&begin, CELLS, END].concat();
-    let Some(text) = run_with_firmware(machine, &script, 1024, Duration::from_secs(400)) else {
+    let Some(text) = run_with_firmware(machine, &script, Duration::from_secs(1800)) else {
         return;
     };
     assert_nothing_failed(&text);

@@ -14,7 +14,7 @@ const RUN: &str =
 
 #[test]
 fn an_unmodified_linux_runs_in_a_cell_without_exits() {
-    let text = run_with_hypervisor(&[BEGIN, RUN, END].concat(), 1280, Duration::from_secs(400));
+    let text = run_with_hypervisor(&[BEGIN, RUN, END].concat(), Duration::from_secs(1800));
     assert_nothing_failed(&text);
     for wanted in [
         "PREEMPT_RT",

@@ -24,7 +24,7 @@ rmmod rampart-net
 #[test]
 fn root_and_cells_exchange_frames() {
     let script = [BEGIN, &run("run"), END].concat();
-    let text = run_with_hypervisor(&script, 1280, Duration::from_secs(600));
+    let text = run_with_hypervisor(&script, Duration::from_secs(1800));
     assert_nothing_failed(&text);
     for wanted in [
         "ok  root and cell: carrier",
@@ -53,7 +53,7 @@ fn programs_without_an_operating_system_exchange_frames() {
 ./network_agent bare . 10 || echo 'FAILED  network_agent'
 rmmod rampart-net
 ";
-    let text = run_with_hypervisor(&[BEGIN, bare, END].concat(), 1024, Duration::from_secs(400));
+    let text = run_with_hypervisor(&[BEGIN, bare, END].concat(), Duration::from_secs(1800));
     assert_nothing_failed(&text);
     for wanted in [
         "ok  without an operating system: ping",

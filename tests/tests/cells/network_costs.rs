@@ -58,7 +58,7 @@ fn spread(values: &[f64]) -> [f64; 3] {
 fn compared(options: &[&str], unit: Option<f64>) -> String {
     let script = [BEGIN, RUN, END].concat();
     let options = [&["--real-time-cpus", "none"], options].concat();
-    let text = run_with_options(&script, 1280, Duration::from_secs(3000), &options);
+    let text = run_with_options(&script, Duration::from_secs(3000), &options);
     assert_nothing_failed(&text);
     assert!(
         text.contains("ok  compared") && text.contains("finished"),

@@ -26,7 +26,7 @@ const REFUSED: &str = r#"
 #[ignore = "boots twice for two minutes; make test-long runs it"]
 fn the_newest_kernel_is_the_root_and_runs_in_a_cell() {
     let script = [BEGIN, RUN, END].concat();
-    let text = run_with_newest_kernel(&script, 1280, Duration::from_secs(400), "");
+    let text = run_with_newest_kernel(&script, Duration::from_secs(1800), "");
     assert_nothing_failed(&text);
     for wanted in [
         "alarm: the other cell is not disturbed",
@@ -47,7 +47,7 @@ fn the_newest_kernel_is_the_root_and_runs_in_a_cell() {
     // KVM takes EL2 when the kernel starts, without this machine's kvm.enable_virt_at_load=0.
     let script = [BEGIN, REFUSED, END].concat();
     let arguments = "kvm.enable_virt_at_load=1";
-    let text = run_with_newest_kernel(&script, 1280, Duration::from_secs(200), arguments);
+    let text = run_with_newest_kernel(&script, Duration::from_secs(1800), arguments);
     assert_nothing_failed(&text);
     assert!(
         text.contains("also boot with kvm.enable_virt_at_load=0"),

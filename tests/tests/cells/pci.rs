@@ -20,7 +20,7 @@ done | awk '!seen[$0]++')
 
 #[test]
 fn a_linux_cell_has_pci_functions_beside_a_root_behind_the_smmu() {
-    let text = run_behind_smmu(&[BEGIN, RUN, END].concat(), 1280, Duration::from_secs(900));
+    let text = run_behind_smmu(&[BEGIN, RUN, END].concat(), Duration::from_secs(1800));
     assert_nothing_failed(&text);
     for wanted in [
         "ok  enabled: the root's disk",

@@ -150,7 +150,7 @@ dmesg | sed 's/^/log /'
 
 #[test]
 fn cells_share_named_regions_and_a_linux_cell_uses_a_device() {
-    let text = run_with_command(SCRIPT, 1280, Duration::from_secs(420));
+    let text = run_with_command(SCRIPT, Duration::from_secs(1800));
     assert_nothing_failed(&text);
     let output = ScriptOutput::new(&text);
     named(&output, &text);

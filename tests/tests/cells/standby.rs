@@ -5,13 +5,14 @@
 use std::time::{Duration, Instant};
 
 use rampart_bench::sim::SimOptions;
-use rampart_tests::hypervisor::archive_with_command;
+use rampart_tests::hypervisor::{BEGIN, archive_with_command};
 use rampart_tests::programs::beside_others;
 use serde_json::json;
 
 use crate::crash::run_until;
 
-const KEEP: &str = "cp modules/$(uname -r)/rampart*.ko . && \
+const KEEP: &str = "# cells_agent reads network_agent.
+    cp modules/$(uname -r)/rampart*.ko . && \
     (grep -q ^rampart_net /proc/modules || insmod rampart-net.ko) && \
     exec ./cells_agent keep . /boot/vmlinuz-$(uname -r) rampart-meter";
 /// The page of the cell that the second root creates (`NEW` there), and its count of interrupts.
@@ -52,14 +53,14 @@ fn a_root_that_panics_is_started_again_and_cells_run_on() {
 #[test]
 #[ignore = "the same on another machine; make test-long runs it"]
 fn a_root_with_a_gicv2_is_started_again_and_cells_run_on() {
-    let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
+    let script = ["export SLEEPING_TRAPS=1\n", KEEP].concat();
     is_started_again("aarch64", &script, |options| options.gicv2 = true);
 }
 
 #[test]
 #[ignore = "the same on another machine; make test-long runs it"]
 fn a_root_with_two_security_states_is_started_again_and_cells_run_on() {
-    let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
+    let script = ["export SLEEPING_TRAPS=1\n", KEEP].concat();
     is_started_again("aarch64", &script, |options| {
         options.two_security_states = true;
     });
@@ -70,7 +71,7 @@ fn a_root_with_two_security_states_is_started_again_and_cells_run_on() {
 fn a_root_behind_an_smmu_is_started_again_and_cells_run_on() {
     let modules = "export DISK_MODULES=$(for driver in virtio_pci virtio_blk; do \
         modprobe --show-depends $driver | awk '$1 == \"insmod\" { print $2 }'; \
-        done | awk '!seen[$0]++'); ";
+        done | awk '!seen[$0]++')\n";
     let text = is_started_again("aarch64-smmu", &[modules, KEEP].concat(), |_| ());
     let wanted = "the disk of the root behind the SMMU is read";
     assert!(
@@ -85,7 +86,7 @@ fn is_started_again(on: &str, script: &str, change: fn(&mut SimOptions)) -> Stri
     let limit = Duration::from_secs(3600);
     let (machine, _script, written) = run_until(
         on,
-        (script, &archive_with_command()),
+        (script, &archive_with_command(&[BEGIN, script].concat())),
         "standby",
         1536,
         limit,

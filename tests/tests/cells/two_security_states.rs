@@ -17,7 +17,7 @@ SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
 #[test]
 fn cells_are_isolated_and_every_cpu_is_taken_back() {
     let script = [BEGIN, ATTACKS, END].concat();
-    let text = run_with_two_security_states(&script, 1024, Duration::from_secs(400));
+    let text = run_with_two_security_states(&script, Duration::from_secs(1800));
     assert_nothing_failed(&text);
     for wanted in [
         "timer: no exit for an interrupt",
