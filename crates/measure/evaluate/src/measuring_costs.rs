@@ -60,12 +60,12 @@ impl MeasuringCosts {
     /// time goes to blocks. A stopped CPU takes time from the others, which must stay
     /// small compared with a block; so blocks are longer in relation to the worst quiet latency.
     pub(crate) const EMULATED: Self = Self {
-        total: Nanos::from_secs(240),
+        total: Nanos::from_secs(170),
         interval: Nanos::from_millis(4),
-        run_overhead: Nanos::from_secs(4),
-        repeated_run_overhead: Nanos::from_secs(4),
-        switch: Nanos::from_secs(8),
-        round_overhead: Nanos::from_secs(5),
+        run_overhead: Nanos::from_millis(2500),
+        repeated_run_overhead: Nanos::from_millis(2500),
+        switch: Nanos::from_secs(3),
+        round_overhead: Nanos::from_millis(3500),
         disturbance_percent: 70,
         loads: &[],
         disturbing_loads: &[],
