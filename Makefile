@@ -14,11 +14,12 @@ ifndef RAMPART_NO_RUSTUP
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 endif
 
-TESTS := test-format test-lints test-programs test-documentation test-code
-TESTS_BESIDE := test-scripts test-licences test-dependencies test-page test-modules
-
-# Time limit of one test program.
-TEST_SECONDS := 2400
+# What `make test` runs: three phases, one after the other. In each, the targets after | run beside those before it.
+# First all builds; then the tests that wait for the clock most of the time, beside what computes; then the tests that
+# compute, each on a CPU of its own.
+TEST_PHASES := 'test-programs build-tests | test-modules test-scripts test-licences' \
+	'test-machine | test-format images test-lints test-documentation test-dependencies test-page' \
+	'test-code'
 
 # The simulated machines' kernels, for which tests need modules.
 TEST_KERNELS := bookworm bookworm/stock
@@ -62,7 +63,7 @@ modules: setup-sim ## Build the kernel module for the simulated machine into bin
 	$(within) kernel/build --out bin/modules $(ARCH) bookworm $(if $(filter %-backports,$(BENCH)),bookworm-backports)
 
 .PHONY: hypervisor
-hypervisor: setup-build ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
+hypervisor: setup-build $(if $(filter aarch64,$(shell uname -m)),,setup-cross) ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
 	@scripts/hypervisor
 
 .PHONY: truth
@@ -106,26 +107,26 @@ bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=.
 
 .PHONY: bench-hypervisor
 bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, a network's costs, and lines of a cache that cells lose (ARGS=...)
-	@scripts/setup cross build run sim sim-aarch64 modules
+	@scripts/setup cross build run sim sim-aarch64 modules runner
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
-	@cargo test --locked --quiet --package rampart-tests --test cells colours::cells_of_different -- --nocapture
+	@cargo nextest run --locked --package rampart-tests --test cells --no-capture -E 'test(colours::cells_of_different)'
 	@scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm
-	@cargo test --locked --quiet --package rampart-tests --test cells network_costs -- --ignored --nocapture
+	@cargo nextest run --locked --package rampart-tests --test cells --no-capture --run-ignored only -E 'test(network_costs)'
 
 .PHONY: bench-detached
 bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
-	cargo test --locked --package rampart-tests --test simulated -- --nocapture detaching_costs
+	cargo nextest run --locked --package rampart-tests --test simulated --no-capture -E 'test(detaching_costs)'
 
 .PHONY: check
-check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
+check: setup-runner $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo test --locked --workspace --exclude rampart-tests --exclude rampart-benchmarks
+	scripts/run-tests --workspace --exclude rampart-tests --exclude rampart-benchmarks
 
 .PHONY: test
 test: ## Run every check; each has a target of its own, below
-	@MAKE='$(MAKE)' scripts/test $(TESTS) -- $(TESTS_BESIDE)
+	@MAKE='$(MAKE)' scripts/test $(TEST_PHASES)
 
 .PHONY: test-format
 test-format: setup-build ## Check the formatting of the Rust code
@@ -167,42 +168,56 @@ test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browse
 .PHONY: test-programs
 test-programs: setup-test $(PAGE) ## Build the programs for both architectures; check that they are static and small
 	$(heading) 'programs for both architectures'
-	@set -e; for arch in x86_64 aarch64; do \
-	scripts/build $$arch; $(within) scripts/check-programs $$arch; done
+	scripts/build x86_64 aarch64
+	@set -e; for arch in x86_64 aarch64; do $(within) scripts/check-programs $$arch; done
 
 .PHONY: test-modules
 test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
 	$(heading) 'kernel modules'
 	$(within) kernel/build --check --out bin/modules x86_64 $(TEST_KERNELS) --out target/modules sid
 	$(within) kernel/build --check --out bin/modules aarch64 $(TEST_KERNELS) --out target/modules sid
+	$(within) kernel/build --out bin/modules aarch64 bookworm-backports bookworm-backports/stock
 
 # What the end-to-end tests run. The modules are those of test-modules, unless their sources are newer.
 .PHONY: built-for-tests
-built-for-tests: setup-test build
-	scripts/build aarch64
+built-for-tests: setup-test $(PAGE)
+	scripts/build $(sort $(shell uname -m) aarch64)
 	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports bookworm-backports/stock
 	$(within) kernel/build --out bin/modules x86_64 $(TEST_KERNELS)
 	scripts/hypervisor
 	# Tests are left out, with the reason, if its source package is not available.
 	$(within) scripts/firmware || [ $$? = 3 ]
 
-.PHONY: test-code
-test-code: built-for-tests ## Run the unit, property, documentation and end-to-end tests
-	$(heading) 'unit, property, documentation and end-to-end tests'
+.PHONY: build-tests
+build-tests: setup-test $(PAGE) ## Build the tests
+	$(heading) 'the tests'
+	scripts/hypervisor
+	scripts/run-tests --build
+	$(within) scripts/firmware || [ $$? = 3 ]
+
+# Otherwise the first tests that need them wait for each other.
+.PHONY: images
+images: setup-sim
+	$(heading) 'the simulated machines'
+	for machine in x86_64 aarch64 aarch64-backports aarch64-smmu; do bin/rampart sim --architecture $$machine build; done
+
+.PHONY: test-machine
+test-machine: $(if $(RAMPART_SET_UP),,built-for-tests) ## Run the end-to-end tests that measure or change this machine
+	$(heading) 'tests on this machine'
 	# A run that was killed on this machine may have left a CPU to itself, which the tests need.
 	[ "$$(id -u)" != 0 ] || bin/rampart release
-	cargo test --locked --workspace --no-fail-fast \
-		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
+	scripts/run-tests --profile waiting
 
-# Random steps take half an hour on each of seven machines, and random programs take hours.
-LONG_TEST_SECONDS ?= 36000
+.PHONY: test-code
+test-code: $(if $(RAMPART_SET_UP),,built-for-tests) ## Run the unit, property and end-to-end tests, but those of test-machine
+	$(heading) 'unit, property and end-to-end tests'
+	scripts/run-tests --profile computing
 
 .PHONY: test-long
-test-long: built-for-tests ## Run the tests that take too long for `make test`
-	$(heading) 'long tests'
-	cargo test --locked --package rampart-tests --test simulated --test cells \
-		--config 'target."cfg(unix)".runner = ["scripts/within", "$(LONG_TEST_SECONDS)"]' -- --ignored
-	cargo test --locked --release --package rampart-hypervisor-core --test tests protocol -- --ignored
+PART ?= boards
+test-long: built-for-tests ## Run a part of the tests that take too long for `make test` (PART=...)
+	$(heading) 'long tests: $(PART)'
+	scripts/test-long '$(PART)'
 
 NEWEST := trixie
 
@@ -212,22 +227,24 @@ test-newest: setup-test build ## Run detached threads on the kernels of another 
 	$(within) kernel/build --image --out target/newest/$(NEWEST) x86_64 $(NEWEST) $(NEWEST)/stock
 	$(within) kernel/build --image --out target/newest/$(NEWEST) aarch64 $(NEWEST) $(NEWEST)/stock
 	RAMPART_TEST_MODULES='$(CURDIR)/target/newest/$(NEWEST)' \
-		cargo test --locked --package rampart-tests --test simulated \
-		-- --test-threads=1 --include-ignored hostile_threads a_loop_
+		scripts/run-tests --package rampart-tests --test simulated --run-ignored all \
+		-E 'test(hostile_threads) | test(a_loop_)'
 
 .PHONY: test-documentation
-test-documentation: $(PAGE) ## Build the documentation of the code, without a warning
+test-documentation: $(PAGE) ## Build the documentation of the code, without a warning, and run its examples
 	$(heading) 'documentation of the code'
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	cargo test --locked --quiet --workspace --doc
 
 .PHONY: setup
 setup: ## Only install the packages for building and evaluating (GROUPS="run test bench" for more)
 	@scripts/setup $(or $(GROUPS),build run)
 
-.PHONY: setup-build setup-cross setup-run setup-sim setup-test setup-bench
+.PHONY: setup-build setup-cross setup-run setup-sim setup-runner setup-test setup-bench
 setup-build: ; @scripts/setup build
 setup-run:   ; @scripts/setup build run
 setup-cross: ; @scripts/setup cross
+setup-runner: ; @scripts/setup runner
 setup-test:  ; @scripts/setup cross run sim sim-aarch64 modules test
 setup-sim:   ; @scripts/setup build run sim $(addprefix sim-,$(CROSS)) modules
 setup-bench: ; @scripts/setup bench

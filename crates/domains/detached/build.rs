@@ -37,7 +37,10 @@ fn main() {
             false => format!("{architecture}-linux-gnu-gcc"),
         };
         if Command::new(&compiler).arg("--version").output().is_err() {
-            println!("cargo::warning=no {compiler}: the program cannot take CPUs from Linux");
+            println!(
+                "cargo::error=cannot start {compiler}, which compiles the C library of detached threads; fix: \
+                 scripts/setup build cross, or name a compiler in CC"
+            );
             return;
         }
         build.compiler(compiler);

@@ -206,7 +206,12 @@ fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
 #[test]
 fn a_signal_ends_a_boot() {
     let _alone = with_image(alone());
-    let mut held = KillAtEnd(sim(&["up"]).stderr(Stdio::null()).spawn().expect("started"));
+    let mut held = KillAtEnd(
+        sim(&["up", "--no-snapshot"])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started"),
+    );
     wait_until("the emulator starts", || {
         !emulators_of(held.0.id()).is_empty()
     });

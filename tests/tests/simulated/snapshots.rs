@@ -25,7 +25,7 @@ impl Cache {
     fn create() -> Self {
         // The image is built if there is none.
         let output = sim(&[&MACHINE[..], &["--", "true"]].concat()).finish();
-        stdout(&output.expect("rampart starts"), 0);
+        let _ = stdout(&output.expect("rampart starts"), 0);
         let home = PathBuf::from(std::env::var_os("HOME").expect("HOME"));
         let usual = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
         let directory = tempfile::tempdir().expect("a directory");
