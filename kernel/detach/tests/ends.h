@@ -17,6 +17,8 @@ struct shared {
 };
 
 static struct shared *shared;
+/* The case that runs. */
+static const char *end_name;
 
 static void *loop_again(void *unused)
 {
@@ -61,7 +63,7 @@ static int moves(void)
 	unsigned long before = shared->turns;
 	int turn;
 
-	for (turn = 0; turn < 10000 && shared->turns == before; turn++)
+	for (turn = 0; turn < 60000 && shared->turns == before; turn++)
 		usleep(1000);
 	return shared->turns != before;
 }
@@ -83,7 +85,7 @@ static int is_given_back(int cpu)
 {
 	int turn;
 
-	for (turn = 0; turn < 2000 && !is_online(cpu); turn++)
+	for (turn = 0; turn < 6000 && !is_online(cpu); turn++)
 		usleep(10000);
 	return is_online(cpu);
 }
@@ -96,7 +98,7 @@ static void kill_holder(pid_t holder)
 /* The other program does not get the CPU. */
 static void wait_and_kill(pid_t holder)
 {
-	check(is_given_back(shared->cpu), "the CPU is given back before the other program ends");
+	check("the_cpu_is_given_back_before_the_other_program_ends", is_given_back(shared->cpu));
 	kill(holder, SIGKILL);
 }
 
@@ -130,13 +132,15 @@ static void debug_and_kill(pid_t holder)
 	unsigned long value;
 	int status;
 
-	check(interrupt_by_debugger(shared->thread), "a debugger stops the thread and reads registers");
+	check_seen("a_debugger_stops_the_thread", interrupt_by_debugger(shared->thread),
+		   "and reads registers");
 	value = shared->turns;
 	usleep(50000);
-	check(value == shared->turns, "it does not run on");
-	check(!ptrace(PTRACE_DETACH, shared->thread, 0, 0) && moves(), "it goes on without debugger");
-	check(state_of(device).cpu == -1, "the debugger has no CPU");
-	check(interrupt_by_debugger(shared->thread), "a debugger stops it again");
+	check("a_debugger_stops_the_thread", value == shared->turns);
+	check("the_thread_goes_on_without_a_debugger",
+	      !ptrace(PTRACE_DETACH, shared->thread, 0, 0) && moves());
+	check("the_debugger_has_no_cpu", state_of(device).cpu == -1);
+	check_seen("a_debugger_stops_the_thread", interrupt_by_debugger(shared->thread), "again");
 	kill(holder, SIGKILL);
 	waitpid(shared->thread, &status, __WALL);
 }
@@ -155,7 +159,8 @@ static void run_out_of_memory(pid_t holder)
 
 	/* Linux ends the process with the highest score. */
 	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", holder);
-	check(write_to(path, "1000") && write_to("/proc/sysrq-trigger", "f"), "%s is written", path);
+	check_seen(end_name, write_to(path, "1000") && write_to("/proc/sysrq-trigger", "f"),
+		   "%s is written", path);
 }
 
 static void loop_for_ever(void *counter)
@@ -176,16 +181,16 @@ static void test_freezer(pid_t child, volatile unsigned long *counter)
 	snprintf(number, sizeof(number), "%d", child);
 	mount("none", "/sys/fs/cgroup", "cgroup2", 0, NULL);
 	mkdir(GROUP, 0700);
-	check(write_to(GROUP "/cgroup.procs", number) && write_to(GROUP "/cgroup.freeze", "1"),
-	      "a control group is frozen");
+	check("a_control_group_is_frozen",
+	      write_to(GROUP "/cgroup.procs", number) && write_to(GROUP "/cgroup.freeze", "1"));
 	usleep(100000);
 	value = *counter;
 	usleep(100000);
-	check(value == *counter, "the freezer stops it");
-	check(write_to(GROUP "/cgroup.freeze", "0"), "a control group is thawed");
-	for (turn = 0; turn < 5000 && value == *counter; turn++)
+	check("the_freezer_stops_a_detached_process", value == *counter);
+	check("a_control_group_is_thawed", write_to(GROUP "/cgroup.freeze", "0"));
+	for (turn = 0; turn < 60000 && value == *counter; turn++)
 		usleep(1000);
-	check(value != *counter, "it continues when it is thawed");
+	check("a_thawed_process_continues", value != *counter);
 }
 
 /* A stopped process stops on its CPU too; a killed one leaves it. */
@@ -201,25 +206,25 @@ static void test_stop(void)
 		rampart_run_detached(core, loop_for_ever, (void *)counter);
 		_exit(1);
 	}
-	for (turn = 0; turn < 5000 && !*counter; turn++)
+	for (turn = 0; turn < 60000 && !*counter; turn++)
 		usleep(1000);
-	check(state_of(device).state == RAMPART_DETACH_RUNNING, "a process runs detached");
-	check(refused(rampart_detach(core), EBUSY), "another process is refused meanwhile");
+	check("a_process_runs_detached", state_of(device).state == RAMPART_DETACH_RUNNING);
+	check("another_process_is_refused_meanwhile", refused(rampart_detach(core), EBUSY));
 	kill(child, SIGSTOP);
 	waitpid(child, &status, WUNTRACED);
 	value = *counter;
 	usleep(100000);
-	check(value && value == *counter, "SIGSTOP stops it");
+	check("sigstop_stops_a_detached_process", value && value == *counter);
 	kill(child, SIGCONT);
-	for (turn = 0; turn < 5000 && value == *counter; turn++)
+	for (turn = 0; turn < 60000 && value == *counter; turn++)
 		usleep(1000);
-	check(value != *counter, "SIGCONT continues it");
+	check("sigcont_continues_a_detached_process", value != *counter);
 	test_freezer(child, counter);
 	/* While it is frozen again. */
 	if (!write_to(GROUP "/cgroup.freeze", "1") || !write_to(GROUP "/cgroup.kill", "1"))
 		kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	check(WIFSIGNALED(status) && serves(), "SIGKILL ends it, and the CPU serves another");
+	check("sigkill_ends_a_detached_process", WIFSIGNALED(status) && serves());
 }
 
 struct end {
@@ -234,15 +239,15 @@ struct end {
 };
 
 static const struct end ends[] = {
-	{ "exit", exit_process, NULL, 0, 0 },
-	{ "another program", execute_other, wait_and_kill, SIGKILL, 0 },
-	{ "abort", abort, NULL, SIGABRT, 1 },
-	{ "SIGQUIT", wait_for_ever, quit_holder, SIGQUIT, 1 },
-	{ "SIGKILL", wait_for_ever, kill_holder, SIGKILL, 0 },
-	{ "SIGKILL while stopped", wait_for_ever, stop_and_kill, SIGKILL, 0 },
-	{ "SIGKILL under a debugger", wait_for_ever, debug_and_kill, SIGKILL, 0 },
-	{ "SIGKILL with a child", leave_heir, kill_holder, SIGKILL, 0 },
-	{ "no memory", wait_for_ever, run_out_of_memory, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_exit", exit_process, NULL, 0, 0 },
+	{ "cpu_is_given_back_after_another_program", execute_other, wait_and_kill, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_abort", abort, NULL, SIGABRT, 1 },
+	{ "cpu_is_given_back_after_sigquit", wait_for_ever, quit_holder, SIGQUIT, 1 },
+	{ "cpu_is_given_back_after_sigkill", wait_for_ever, kill_holder, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_sigkill_while_stopped", wait_for_ever, stop_and_kill, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_sigkill_under_a_debugger", wait_for_ever, debug_and_kill, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_sigkill_with_a_child", leave_heir, kill_holder, SIGKILL, 0 },
+	{ "cpu_is_given_back_after_no_memory", wait_for_ever, run_out_of_memory, SIGKILL, 0 },
 };
 
 static void hold(int cpu, const struct end *end)
@@ -267,15 +272,16 @@ static void test_end(int cpu, const struct end *end)
 
 	memset(shared, 0, sizeof(*shared));
 	shared->cpu = cpu;
+	end_name = end->name;
 	holder = fork();
 	if (!holder)
 		hold(cpu, end);
 	if (end->outside) {
-		for (turn = 0; turn < 20000 && (!shared->turns || (end->inside == leave_heir && !shared->heir));
+		for (turn = 0; turn < 60000 && (!shared->turns || (end->inside == leave_heir && !shared->heir));
 		     turn++)
 			usleep(1000);
 		if (end->inside != execute_other)
-			check(moves() && !is_online(cpu), "%s: the CPU is taken", end->name);
+			check_seen(end->name, moves() && !is_online(cpu), "the CPU is taken");
 		end->outside(holder);
 	}
 	waitpid(holder, &status, 0);
@@ -284,12 +290,12 @@ static void test_end(int cpu, const struct end *end)
 		       !!WCOREDUMP(status) == end->dumps_core;
 	else
 		good = !status;
-	check(good && shared->turns, "%s ends the holder: status %x", end->name, status);
+	check_seen(end->name, good && shared->turns, "the holder ends with status %x", status);
 	if (shared->heir) {
-		check(!is_online(cpu), "%s: the child has the CPU", end->name);
+		check_seen(end->name, !is_online(cpu), "the child has the CPU");
 		kill(shared->heir, SIGKILL);
 	}
-	check(is_given_back(cpu), "%s: CPU %d is given back", end->name, cpu);
+	check_seen(end->name, is_given_back(cpu), "CPU %d is given back", cpu);
 }
 
 /* Several processes run beside each other, each on a CPU, until Linux keeps the last one. */
@@ -304,7 +310,8 @@ static void test_several(void)
 	for (cpu = 0; cpu < cpus && cpu < 64; cpu++) {
 		files[cpu] = open_device();
 		if (ioctl(files[cpu], RAMPART_DETACH_TAKE, cpu)) {
-			check(errno == EBUSY || errno == EPERM, "CPU %ld is kept: %s", cpu, strerror(errno));
+			check_seen("linux_keeps_a_cpu", errno == EBUSY || errno == EPERM,
+				   "CPU %ld: %s", cpu, strerror(errno));
 			continue;
 		}
 		taken++;
@@ -314,13 +321,14 @@ static void test_several(void)
 			rampart_run_detached(core, loop_for_ever, (void *)&turns[cpu]);
 			_exit(1);
 		}
-		for (turn = 0; turn < 5000 && !turns[cpu]; turn++)
+		for (turn = 0; turn < 60000 && !turns[cpu]; turn++)
 			usleep(1000);
 	}
 	for (cpu = 0; cpu < cpus && cpu < 64; cpu++)
 		running += state_of(files[cpu]).state == RAMPART_DETACH_RUNNING;
-	check(taken >= 2 && taken < cpus && running == taken, "%d of %ld CPUs are taken, %d run at once",
-	      taken, cpus, running);
+	check_seen("several_processes_run_detached_at_once",
+		   taken >= 2 && taken < cpus && running == taken,
+		   "%d of %ld CPUs are taken, %d run", taken, cpus, running);
 	for (cpu = 0; cpu < cpus && cpu < 64; cpu++) {
 		if (children[cpu] > 0) {
 			kill(children[cpu], SIGKILL);
@@ -329,7 +337,7 @@ static void test_several(void)
 		close(files[cpu]);
 	}
 	for (cpu = 1; cpu < cpus; cpu++)
-		check(is_given_back(cpu), "CPU %ld is given back", cpu);
+		check_seen("every_cpu_is_given_back", is_given_back(cpu), "CPU %ld", cpu);
 }
 
 static void test_ends(int cpu)

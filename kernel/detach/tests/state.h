@@ -27,11 +27,12 @@ static void test_rseq(int cpu)
 {
 	int detached = 0, attached;
 
-	check(rseq_cpu() >= 0, "rseq is registered");
+	check("rseq_is_registered", rseq_cpu() >= 0);
 	rampart_run_detached(core, read_rseq_cpu, &detached);
 	attached = rseq_cpu();
-	check(detached < 0, "rseq names CPU %d while detached", detached);
-	check(attached >= 0 && attached != cpu, "rseq names CPU %d when attached again", attached);
+	check_seen("rseq_names_no_cpu_while_detached", detached < 0, "CPU %d", detached);
+	check_seen("rseq_names_the_cpu_when_attached_again", attached >= 0 && attached != cpu,
+		   "CPU %d", attached);
 }
 
 static void fill_registers(const void *unused)
@@ -60,10 +61,11 @@ static void find_registers(const void *unused)
 /* Registers that calls need not preserve have nothing of the thread before. */
 static void test_leftovers(void)
 {
-	int filled = in_process(fill_registers, NULL, 20000);
-	int found = in_process(find_registers, NULL, 20000);
+	int filled = in_process(fill_registers, NULL, 60000);
+	int found = in_process(find_registers, NULL, 60000);
 
-	check(!filled && !found, "no register of another process is left: %x %x", filled, found);
+	check_seen("no_register_of_another_process_is_left", !filled && !found, "%x %x", filled,
+		   found);
 }
 
 /* A filter lets getppid(2) fail with EXDEV, also while detached. */
@@ -102,13 +104,14 @@ static void detach_without_speculation(const void *unused)
 
 static void test_restrictions(void)
 {
-	int filtered = in_process(call_filtered, NULL, 20000);
-	int counter = in_process(detach_without_counter, NULL, 20000);
-	int speculation = in_process(detach_without_speculation, NULL, 20000);
+	int filtered = in_process(call_filtered, NULL, 60000);
+	int counter = in_process(detach_without_counter, NULL, 60000);
+	int speculation = in_process(detach_without_speculation, NULL, 60000);
 
-	check(!filtered && serves(), "a filter of system calls holds while detached: status %x", filtered);
-	check(!counter && !speculation && serves(),
-	      "what prctl forbids by registers is refused: status %x %x", counter, speculation);
+	check_seen("a_filter_of_system_calls_holds_while_detached", !filtered && serves(),
+		   "status %x", filtered);
+	check_seen("what_prctl_forbids_by_registers_is_refused",
+		   !counter && !speculation && serves(), "status %x %x", counter, speculation);
 }
 
 /* Calls that fail or change nothing, but that the thread itself has to execute. */
@@ -144,13 +147,16 @@ static void attach_by_calls(void *unused)
 		const long *with = attaching_calls[one].arguments;
 
 		syscall(attaching_calls[one].number, with[0], with[1], with[2], with[3], with[4], with[5]);
-		check(!rampart_is_detached(core), "system call %ld attaches", attaching_calls[one].number);
+		check_seen("calls_for_the_thread_itself_attach", !rampart_is_detached(core),
+			   "system call %ld", attaching_calls[one].number);
 		if (rampart_detach(core))
-			check(0, "detached again");
+			check_seen("calls_for_the_thread_itself_attach", 0,
+				   "not detached again after call %ld",
+				   attaching_calls[one].number);
 	}
 	/* Without a signal mask. */
 	syscall(SYS_ppoll, 0L, 0L, 1L, 0L, 0L);
-	check(rampart_is_detached(core), "ppoll() without a signal mask is proxied");
+	check("ppoll_without_a_signal_mask_is_proxied", rampart_is_detached(core));
 }
 
 static volatile sig_atomic_t signals_attached;
@@ -181,7 +187,7 @@ static void test_masked_call(void)
 	signal(SIGUSR2, on_masked_signal);
 	raise(SIGUSR2);
 	rampart_run_detached(core, poll_with_mask, &interrupted);
-	check(interrupted && signals_attached == 1, "a signal during ppoll() is handled attached");
+	check("a_signal_during_ppoll_is_handled_attached", interrupted && signals_attached == 1);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -210,9 +216,11 @@ static void test_files_in_memory(void)
 {
 	unsigned int small = MFD_CLOEXEC, huge = MFD_CLOEXEC | MFD_HUGETLB;
 
-	check(write_to("/proc/sys/vm/nr_hugepages", "2"), "there are huge pages");
-	check(!rampart_run_detached(core, write_file, &small) && small == ~0U, "a file in memory");
-	check(!rampart_run_detached(core, write_file, &huge) && huge == ~0U, "one of huge pages");
+	check("there_are_huge_pages", write_to("/proc/sys/vm/nr_hugepages", "2"));
+	check("a_file_in_memory_is_written",
+	      !rampart_run_detached(core, write_file, &small) && small == ~0U);
+	check("a_file_of_huge_pages_is_written",
+	      !rampart_run_detached(core, write_file, &huge) && huge == ~0U);
 	write_to("/proc/sys/vm/nr_hugepages", "0");
 }
 
@@ -269,16 +277,17 @@ static void test_absent_page(void)
 	void *provided = NULL;
 	pthread_t thread;
 
-	check(file >= 0, "another thread is to provide a page");
+	check("another_thread_is_to_provide_a_page", file >= 0);
 	if (file < 0)
 		return;
 	pthread_create(&thread, NULL, provide_page, &file);
 	rampart_run_detached(core, read_page, &value);
 	pthread_join(thread, &provided);
-	check(provided && value == 7, "a detached thread waits for its page: %d", value);
+	check_seen("a_detached_thread_waits_for_its_page", provided && value == 7, "%d", value);
 	close(file);
 	status = in_process(read_absent, NULL, 200);
-	check(status == -1 && serves(), "SIGKILL ends one that waits for ever: status %x", status);
+	check_seen("sigkill_ends_a_thread_that_waits_for_its_page", status == -1 && serves(),
+		   "status %x", status);
 }
 
 /* What a thread writes there stays when it attaches, and the C library's stays where it is. */
@@ -302,11 +311,12 @@ static void grow_stack(const void *unused)
 
 static void test_first_thread(void)
 {
-	int pointer = in_process(write_thread_pointer, NULL, 20000);
-	int stack = in_process(grow_stack, NULL, 20000);
+	int pointer = in_process(write_thread_pointer, NULL, 60000);
+	int stack = in_process(grow_stack, NULL, 60000);
 
-	check(!pointer && serves(), "a thread's pointer to its own memory is carried: status %x", pointer);
-	check(!stack && serves(), "a stack that grows attaches: status %x", stack);
+	check_seen("the_pointer_of_a_thread_to_its_own_memory_is_carried", !pointer && serves(),
+		   "status %x", pointer);
+	check_seen("a_stack_that_grows_attaches", !stack && serves(), "status %x", stack);
 }
 
 static volatile unsigned int bounces;
@@ -358,7 +368,8 @@ static void test_two(int cpu)
 {
 	int status = in_process(detach_two, &cpu, 60000);
 
-	check(!status && serves(), "two threads of a process are detached at once: status %x", status);
+	check_seen("two_threads_of_a_process_are_detached_at_once", !status && serves(),
+		   "status %x", status);
 }
 
 static void read_pipe(void *ends)
@@ -399,9 +410,10 @@ static void detach_during_call(const void *unused)
 
 static void test_during_call(void)
 {
-	int status = in_process(detach_during_call, NULL, 20000);
+	int status = in_process(detach_during_call, NULL, 60000);
 
-	check(!status && serves(), "a thread in a system call keeps its CPU: status %x", status);
+	check_seen("a_thread_in_a_system_call_keeps_its_cpu", !status && serves(), "status %x",
+		   status);
 }
 
 static void test_common_state(int cpu)
@@ -412,7 +424,7 @@ static void test_common_state(int cpu)
 	test_two(cpu);
 	test_leftovers();
 	test_restrictions();
-	check(!rampart_run_detached(core, attach_by_calls, NULL), "runs with calls that attach");
+	check("runs_with_calls_that_attach", !rampart_run_detached(core, attach_by_calls, NULL));
 	test_masked_call();
 	test_files_in_memory();
 	test_absent_page();
@@ -492,15 +504,15 @@ static void run_restored(int cpu)
 	int known = read_registers(cpu, before);
 	size_t one;
 
-	check(known >= 10, "%d registers can be read", known);
-	check(!take(cpu) && serves(), "CPU %d is taken and serves", cpu);
-	check(read_registers(cpu, after) == 0, "Linux has no access meanwhile");
+	check_seen("registers_can_be_read", known >= 10, "%d", known);
+	check_seen("a_cpu_with_read_registers_serves", !take(cpu) && serves(), "CPU %d", cpu);
+	check("linux_has_no_access_meanwhile", read_registers(cpu, after) == 0);
 	give();
-	check(read_registers(cpu, after) == known, "Linux has access again");
+	check("linux_has_access_again", read_registers(cpu, after) == known);
 	for (one = 0; one < REGISTERS; one++)
-		if (before[one] != after[one])
-			check(0, "register %x was %llx, is %llx", registers_of_cpu[one],
-			      (unsigned long long)before[one], (unsigned long long)after[one]);
+		check_seen("registers_are_restored", before[one] == after[one],
+			   "register %x was %llx, is %llx", registers_of_cpu[one],
+			   (unsigned long long)before[one], (unsigned long long)after[one]);
 }
 
 static void test_state(int cpu)
@@ -513,17 +525,17 @@ static void test_state(int cpu)
 		pkey_free(key);
 		protected_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-		status = in_process(read_protected, NULL, 20000);
-		check(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && serves(),
-		      "protection keys are the thread's: status %x", status);
+		status = in_process(read_protected, NULL, 60000);
+		check_seen("protection_keys_belong_to_the_thread",
+			   WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && serves(),
+			   "status %x", status);
 	}
-	check(!ioperm(0x80, 1, 1) && !rampart_run_detached(core, use_port, &attached) && attached,
-	      "a permitted I/O port attaches");
+	check("a_permitted_i_o_port_attaches",
+	      !ioperm(0x80, 1, 1) && !rampart_run_detached(core, use_port, &attached) && attached);
 	ioperm(0x80, 1, 0);
 	attached = 0;
-	check(!syscall(SYS_modify_ldt, 1, &segment, sizeof(segment)) &&
-	      !rampart_run_detached(core, use_local_table, &attached) && attached,
-	      "a segment of the local descriptor table attaches");
+	check("a_segment_of_the_local_descriptor_table_attaches",
+	      !syscall(SYS_modify_ldt, 1, &segment, sizeof(segment)) && !rampart_run_detached(core, use_local_table, &attached) && attached);
 }
 #else
 #ifndef PR_MTE_TCF_SYNC
@@ -540,7 +552,7 @@ static void check_tags(const void *unused)
 
 static void run_restored(int cpu)
 {
-	check(0, "CPU %d has no such registers", cpu);
+	check_seen("registers_can_be_read", 0, "CPU %d has no such registers", cpu);
 }
 
 static void test_state(int cpu)
@@ -548,8 +560,8 @@ static void test_state(int cpu)
 	int status;
 
 	test_common_state(cpu);
-	status = in_process(check_tags, NULL, 20000);
-	check(!status && serves(), "checks of memory tags are refused: status %x", status);
+	status = in_process(check_tags, NULL, 60000);
+	check_seen("checks_of_memory_tags_are_refused", !status && serves(), "status %x", status);
 }
 #endif
 

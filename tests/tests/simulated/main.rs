@@ -15,3 +15,4 @@ mod run_and_up;
 mod snapshots;
 mod stock_kernel;
 mod systemd;
+mod unpacked;

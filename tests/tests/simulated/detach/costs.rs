@@ -71,6 +71,10 @@ fn detaching_costs_a_bounded_number_of_instructions() {
     plugin.push(format!(",out={}", file.display()));
     let output = Machine::boot_counted("/rust/costs 2\n", &plugin).end();
     assert!(output.contains("counted: 202 system calls, 20"), "{output}");
+    assert!(
+        output.contains("case the_kernel_log_has_no_error passed"),
+        "{output}"
+    );
 
     let marks = read_marks(&fs::read(&file).expect("marks"));
     let mut table = "| | attached | detached: taken CPU | detached: other CPUs | ratio |\n\

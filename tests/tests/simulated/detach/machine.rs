@@ -14,69 +14,25 @@ use std::time::{Duration, Instant};
 
 use rampart_initramfs::Archive;
 use rampart_tests::detached_programs::compile;
-use rampart_tests::hypervisor::{assert_nothing_failed, kernel_errors};
+use rampart_tests::guest_cases::{END as END_OF_CASES, case_line};
+use rampart_tests::hypervisor::kernel_errors;
 use rampart_tests::limited::Limited as _;
-use rampart_tests::packages::{cache_of, fetched_of, unpack};
 use rampart_tests::processes::KillAtEnd;
 use rampart_tests::programs::directory;
 
 use super::LOOP;
+use crate::unpacked::unpacked;
 
 const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
 
 /// How long the machine may be silent.
 const SILENCE: Duration = Duration::from_secs(200);
 
-/// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
-const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount mkdir insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon \
-    mktemp rm cp wc sort gzip cut dirname pidof; do
-    /bin/busybox ln -s busybox /bin/$program
-done
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-dmesg -n 1
-ifconfig lo 127.0.0.1
-echo "release $(cat /proc/sys/kernel/osrelease)"
-taken=/sys/devices/virtual/misc/rampart-detach/taken
-wait_for() {
-    for turn in $(seq 300); do
-        [ "$(cat $1)" = "$2" ] && return
-        sleep 0.1
-    done
-    echo "FAILED  $1 is $(cat $1), not $2"
-}
-step() { echo "step $1"; read answer; }
-# Starts a program that is linked with the libraries in /lib.
-linked() {
-    program=$1
-    shift
-    /lib/loader --library-path /lib /bin/$program "$@"
-}
-insmod /detach.ko || echo 'FAILED  not loaded'
-dmesg -c >/dev/null
-"#;
-
-const END: &str = r#"
-wait_for /sys/devices/system/cpu/online 0-3
-rmmod detach && insmod /detach.ko || echo 'FAILED  not unloaded and loaded again'
-dmesg | sed 's/^/log /'
-# The machine ends with a taken CPU.
-/control_loop 2 1000 & wait_for $taken 2
-[ -e /kernel ] && /detach-test kexec /kernel /second "$(cat /proc/cmdline)"
-echo finished
-poweroff -f
-"#;
-
+/// The scripts of the first program; those of the cases are between both.
+const BEGIN: &str = include_str!("../../../../kernel/detach/tests/begin.sh");
+const END: &str = include_str!("../../../../kernel/detach/tests/end.sh");
 /// The first program of a kernel that was booted by kexec.
-const SECOND: &str = r#"#!/bin/busybox sh
-/bin/busybox mount -t proc proc /proc
-/bin/busybox mount -t sysfs sys /sys
-echo "second kernel with CPUs $(/bin/busybox cat /sys/devices/system/cpu/online)"
-echo finished
-/bin/busybox poweroff -f
-"#;
+const SECOND: &str = include_str!("../../../../kernel/detach/tests/second-kernel.sh");
 
 /// A kind of machine.
 pub(super) struct Kind {
@@ -160,41 +116,37 @@ const LIBRARIES: [(&str, &[&str]); 9] = [
 ];
 
 /// Adds `eu-stack`, which prints the stacks of another process's threads, as a debugger; the script starts it by `linked`.
-fn add_linked(
-    archive: &mut Archive<Vec<u8>>,
-    architecture: &str,
-    location: &Path,
-) -> std::io::Result<()> {
-    let cache = cache_of(architecture).join("stock-kernel");
-    let fetch = |name: &str, pattern: &str| {
-        let package = fetched_of(architecture, name, &cache);
-        let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
-        unpack(&package, &[pattern], location);
-    };
-    let find = |name: &str| {
-        let triplet = format!("{architecture}-linux-gnu");
+fn add_linked(archive: &mut Archive<Vec<u8>>, architecture: &str) -> std::io::Result<()> {
+    let triplet = format!("{architecture}-linux-gnu");
+    let find = |location: &Path, name: &str| {
         let directories = ["usr/bin", "sbin", "lib", "lib64"].map(PathBuf::from);
         let of_triplet = ["lib", "usr/lib"].map(|lib| Path::new(lib).join(&triplet));
         let paths = directories
             .into_iter()
             .chain(of_triplet)
             .map(|directory| location.join(directory).join(name));
-        let path = paths.into_iter().find(|path| path.exists());
-        read(&path.unwrap_or_else(|| panic!("no package has {name}")))
+        paths.into_iter().find(|path| path.exists())
     };
+    let mut locations = Vec::new();
     for (package, libraries) in LIBRARIES {
-        fetch(package, "*.so*");
+        let location = unpacked(architecture, package, &["*.so*"]);
         for name in libraries {
-            archive.file(&format!("lib/{name}"), 0o755, &find(name))?;
+            let path = find(&location, name);
+            let path = path.unwrap_or_else(|| panic!("{package} has no {name}"));
+            archive.file(&format!("lib/{name}"), 0o755, &read(&path))?;
         }
+        locations.push(location);
     }
     let loader = match architecture {
         "x86_64" => "ld-linux-x86-64.so.2",
         _ => "ld-linux-aarch64.so.1",
     };
-    archive.file("lib/loader", 0o755, &find(loader))?;
-    fetch("elfutils", "*/eu-stack");
-    archive.file("bin/eu-stack", 0o755, &find("eu-stack"))?;
+    // Of the C library.
+    let loader = find(&locations[0], loader).expect("the loader");
+    archive.file("lib/loader", 0o755, &read(&loader))?;
+    let location = unpacked(architecture, "elfutils", &["*/eu-stack"]);
+    let debugger = find(&location, "eu-stack").expect("the debugger");
+    archive.file("bin/eu-stack", 0o755, &read(&debugger))?;
     Ok(())
 }
 
@@ -202,7 +154,8 @@ fn add_linked(
 const MODULES: [&str; 5] = ["msr", "irqbypass", "kvm", "ccp", "kvm-amd"];
 
 /// Returns an archive with a shell and this first program.
-fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
+fn small_archive(first: &str, architecture: &str) -> Archive<Vec<u8>> {
+    let location = unpacked(architecture, "busybox-static", &["*/busybox"]);
     let shells = ["bin/busybox", "usr/bin/busybox"].map(|path| location.join(path));
     let shell = shells.iter().find(|path| path.exists()).expect("busybox");
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
@@ -247,10 +200,11 @@ fn initramfs(
     location: &Path,
     architecture: &str,
     module: &Path,
-    kernel: Option<&Path>,
+    debian: Option<&Path>,
+    second_kernel: Option<&Path>,
 ) -> Vec<u8> {
     let first = [BEGIN, script, END].concat();
-    let mut archive = small_archive(&first, location);
+    let mut archive = small_archive(&first, architecture);
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
         archive.file("detach.ko", 0o644, &read(module))?;
         let loads = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -259,16 +213,18 @@ fn initramfs(
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
         }
-        if let Some(kernel) = kernel {
-            let second = small_archive(SECOND, location).finish()?;
+        if let Some(kernel) = second_kernel {
+            let second = small_archive(SECOND, architecture).finish()?;
             archive.file("second", 0o644, &second)?;
             archive.file("kernel", 0o644, &read(kernel))?;
         }
         if script.contains("linked ") {
-            add_linked(archive, architecture, location)?;
+            add_linked(archive, architecture)?;
         }
-        for (name, path) in find_modules(&location.join("lib/modules")) {
-            archive.file(&name, 0o644, &read(&path))?;
+        if let Some(debian) = debian {
+            for (name, path) in find_modules(&debian.join("lib/modules")) {
+                archive.file(&name, 0o644, &read(&path))?;
+            }
         }
         if script.contains("/rampart ") {
             archive.file("rampart", 0o755, &read(&directory().join("rampart")))?;
@@ -327,14 +283,8 @@ impl Machine {
         let release = release(kind);
         let location = tempfile::tempdir().expect("a directory");
         let there = location.path();
-        let fetch = |name: &str, patterns: &[&str]| {
-            let cache = cache_of(architecture).join("stock-kernel");
-            let package = fetched_of(architecture, name, &cache);
-            let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
-            unpack(&package, patterns, there);
-        };
-        fetch("busybox-static", &["*/busybox"]);
         let mut kernel = modules().join(&release).join("vmlinuz");
+        let mut debian = None;
         if !kernel.exists() {
             let loaded: Vec<String> = MODULES
                 .iter()
@@ -343,8 +293,10 @@ impl Machine {
                 .collect();
             let mut patterns = vec!["./boot/vmlinuz-*"];
             patterns.extend(loaded.iter().map(String::as_str));
-            fetch(&format!("linux-image-{release}"), &patterns);
-            kernel = there.join(format!("boot/vmlinuz-{release}"));
+            let name = format!("linux-image-{release}");
+            let directory = unpacked(architecture, &name, &patterns);
+            kernel = directory.join(format!("boot/vmlinuz-{release}"));
+            debian = Some(directory);
         }
         compile(architecture, there);
         compile_rust(architecture, there);
@@ -352,7 +304,14 @@ impl Machine {
         let archive = there.join("initramfs");
         // Those that measure the loop also boot another kernel.
         let second = script.contains(LOOP).then_some(kernel.as_path());
-        let content = initramfs(script, there, architecture, &module, second);
+        let content = initramfs(
+            script,
+            there,
+            architecture,
+            &module,
+            debian.as_deref(),
+            second,
+        );
         fs::write(&archive, content).expect("written");
         let mut qemu = Command::new(format!("qemu-system-{architecture}"));
         if kind.cpu == EPYC_WITH_GUESTS {
@@ -454,7 +413,7 @@ impl Machine {
 
     /// Waits for the end of the machine and returns its output.
     pub(super) fn end(mut self) -> String {
-        self.wait_for("finished");
+        self.wait_for(END_OF_CASES);
         let limit = Instant::now() + SILENCE;
         while self.qemu.0.try_wait().expect("a child").is_none() {
             assert!(
@@ -464,14 +423,19 @@ impl Machine {
             );
             thread::sleep(Duration::from_millis(20));
         }
-        assert_nothing_failed(&self.output);
         // What Linux prints for the signals of hostile threads is no error of the kernel.
         let log = self
             .output
             .replace("general protection fault ip:", "signal ip:");
         let errors = kernel_errors(&log, &["log "]);
-        assert!(errors.is_empty(), "{errors:#?}\n{}", self.output);
+        let seen = format!("{errors:?}");
+        self.report("the_kernel_log_has_no_error", errors.is_empty(), &seen);
         self.output
+    }
+
+    /// Adds a case that the test checks itself to the output.
+    pub(super) fn report(&mut self, case: &str, passed: bool, seen: &str) {
+        self.output += &case_line(case, passed, seen);
     }
 }
 
