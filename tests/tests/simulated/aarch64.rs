@@ -242,7 +242,7 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
             "--domains",
             "host,task,container,cell,cell:linux",
             "--for",
-            "120s",
+            "100s",
         ])
         .args(["--meters", "wakeup,irq,mmio"])
         .args([

@@ -53,7 +53,7 @@ const KNOBS: [(&str, &str); 2] = [
     ("dirty-limit", "/proc/sys/vm/dirty_ratio"),
 ];
 /// The shortest time for so many variants; it is planned for slower machines.
-const SHORT: [&str; 3] = ["--ablate", "--for", "504s"];
+const SHORT: [&str; 3] = ["--ablate", "--for", "229s"];
 /// Runs of three seconds, each with more than one block.
 const LONGER: [&str; 2] = ["--for", "3m"];
 /// Time limit for a state of an evaluation.
