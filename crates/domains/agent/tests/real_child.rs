@@ -441,10 +441,22 @@ fn rests_only_after_its_programs_have_ended() {
     BufReader::new(&mut process.stdout)
         .read_line(&mut line)
         .expect("its process id");
-    assert!(exists(line.trim()));
+    // A process has no command line while it executes another program.
+    eventually("the program runs", || exists(line.trim()));
     agent.rest(TIMEOUT).expect("an answer");
     assert!(!exists(line.trim()), "a program of the session still runs");
+    // It waits for the next client.
+    assert!(child.try_wait().expect("its state").is_none());
     drop(process);
-    // Its stream has ended with the last user of the connection.
+    child.kill().expect("killed");
+    let _ = child.wait();
+}
+
+#[test]
+fn the_clock_of_a_machine_without_a_port_is_not_set() {
+    let (agent, mut child) = start("");
+    let failed = agent.continued(TIMEOUT).expect("an answer");
+    assert_eq!(failed, "this machine was not saved");
+    drop(agent);
     assert!(child.wait().expect("ended").success());
 }
