@@ -288,7 +288,7 @@ fn crash_over_ssh(home: &Path) {
     let crash = evaluation.crash.as_ref().expect("a crash");
     let confirmed = crash.confirmed.as_deref().expect("a confirmation");
     assert!(
-        confirmed.contains("answers no new connection"),
+        confirmed.contains("accepts no new connection"),
         "{confirmed}"
     );
     for domain in ["host", "task"] {
