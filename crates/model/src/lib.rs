@@ -50,6 +50,8 @@ mod finding;
 #[cfg(feature = "std")]
 mod guest;
 #[cfg(feature = "std")]
+mod isolation_source;
+#[cfg(feature = "std")]
 mod knob;
 #[cfg(feature = "std")]
 mod machine;
@@ -157,6 +159,8 @@ pub use exit_code::ExitCode;
 pub use finding::{Finding, Severity, fixes};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
+#[cfg(feature = "std")]
+pub use isolation_source::{IsolationSource, IsolationSourceKind, IsolationStrength};
 #[cfg(feature = "std")]
 pub use knob::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuId, CpuSet, Finding, Nanos};
+use crate::{CpuId, CpuSet, Finding, IsolationSource, Nanos};
 
 /// One logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -71,6 +71,9 @@ pub struct Topology {
     pub isolated: CpuSet,
     /// CPUs whose tick `nohz_full=` stops.
     pub nohz_full: CpuSet,
+    /// Every setting that keeps CPUs for real-time work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolation_sources: Vec<IsolationSource>,
     /// Each online CPU.
     pub cpus: Vec<Cpu>,
     /// Each cache.

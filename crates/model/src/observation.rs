@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Allocation, ChangeTarget, CpuId, CpuSet, Nanos, ProgramState, SchedulingPolicy, SupervisedState,
+    Allocation, ChangeTarget, CpuId, CpuSet, IsolationSource, Nanos, ProgramState,
+    SchedulingPolicy, SupervisedState,
 };
 
 /// The state of a machine at one moment. Counters start at boot.
@@ -53,6 +54,9 @@ pub struct ObservedIsolation {
     pub nohz_full: CpuSet,
     /// Control groups that are roots of partitions, or exclusive cpusets of cgroup v1.
     pub partitions: Vec<ObservedPartition>,
+    /// Every setting that keeps CPUs for real-time work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<IsolationSource>,
 }
 
 /// A control group with exclusive CPUs.

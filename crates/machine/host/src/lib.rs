@@ -21,6 +21,7 @@ mod fake;
 mod groups;
 mod influence;
 mod isolated_cpus;
+mod isolation_sources;
 mod journal;
 mod kernel;
 mod kernel_config;

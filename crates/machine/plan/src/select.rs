@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{CpuId, CpuSet, Machine, SmtPolicy};
+use rampart_rules::real_time_cpus_of;
 
 /// Requested properties, with names resolved to CPUs.
 #[derive(Debug, Clone, Default)]
@@ -150,12 +151,20 @@ fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
     None
 }
 
-/// Takes `count` CPUs of a group: CPUs that the kernel command line isolates first, then CPUs far
+/// Returns the CPUs that settings of the machine keep for real-time work already.
+fn kept(machine: &Machine) -> CpuSet {
+    real_time_cpus_of(&machine.topology)
+        .map(|found| found.cpus)
+        .unwrap_or_default()
+}
+
+/// Takes `count` CPUs of a group: CPUs that the machine keeps for real-time work first, then CPUs far
 /// from the boot CPU.
 fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet> {
+    let kept = kept(machine);
     group.sort_by_key(|unit| {
-        let isolated = unit.cpus.is_subset(&machine.topology.isolated);
-        std::cmp::Reverse((isolated, unit.cpus.first()))
+        let is_kept = unit.cpus.is_subset(&kept);
+        std::cmp::Reverse((is_kept, unit.cpus.first()))
     });
     let mut taken = CpuSet::new();
     for id in group.iter().flat_map(|unit| unit.cpus.iter()) {
@@ -172,7 +181,7 @@ fn rank(machine: &Machine, cpus: &CpuSet, search: &Search) -> (usize, u32, bool,
     let slowest = cpus.iter().map(|id| topology.capacity(id)).min();
     let shared = topology.under_last_level_cache(cpus);
     (
-        cpus.intersection(&topology.isolated).len(),
+        cpus.intersection(&kept(machine)).len(),
         slowest.unwrap_or(0),
         shared.intersection(&search.housekeeping).is_empty(),
         cpus.iter().next_back(),
@@ -210,8 +219,8 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
             parts.push("of several kinds of cores, since there are too few of one kind".to_owned())
         }
     }
-    if cpus.is_subset(&topology.isolated) {
-        parts.push("isolated by the kernel command line".to_owned());
+    if let Some(found) = real_time_cpus_of(topology).filter(|found| cpus.is_subset(&found.cpus)) {
+        parts.push(format!("kept for real-time work, {}", found.words()));
     }
     parts.join(", ")
 }

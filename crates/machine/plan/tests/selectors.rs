@@ -2,7 +2,7 @@
 //! CPUs that are selected by property, and the remaining CPUs.
 
 use crate::example_machines::{broken, cpus, machine, one, quad, resolve, threads};
-use rampart_model::{CpuRole, ResolvedPlan};
+use rampart_model::{CpuRole, IsolationSource, IsolationSourceKind, ResolvedPlan};
 
 fn selecting(name: &str, selector: &str) -> String {
     format!("[[domain]]\nname = \"{name}\"\nkind = \"task\"\ncpus = {{ {selector} }}\n")
@@ -27,16 +27,20 @@ fn prefers_whole_cores_far_from_the_boot_cpu() {
 }
 
 #[test]
-fn prefers_cpus_that_the_kernel_command_line_isolates() {
+fn prefers_cpus_that_the_machine_keeps_for_real_time_work() {
     let mut quad = quad();
-    quad.topology.isolated = cpus("1");
+    quad.topology.isolation_sources = vec![IsolationSource {
+        kind: IsolationSourceKind::Tickless,
+        name: "nohz_full=".to_owned(),
+        cpus: cpus("1"),
+    }];
     let resolved = resolve(&quad, &selecting("a", "count = 1"));
     assert_eq!(of(&resolved, "a").cpus, cpus("1"));
     assert!(
         of(&resolved, "a")
             .reasons
             .join(" ")
-            .contains("isolated by the kernel command line")
+            .contains("kept for real-time work, from nohz_full=")
     );
 }
 

@@ -11,6 +11,7 @@
 //! - [`guest`]: the settings of a KVM guest and of its host.
 //! - [`cells`]: a machine that hosts cells. `caller`: the user who runs a command.
 //! - `plan`, `state`: judgements of a plan before, and of its state after it is applied.
+//! - `real_time_cpus`: which CPUs a machine keeps for real-time work, from every setting.
 //! - `changes`: the changes that applying a plan makes, and the shares of caches in ways.
 //!
 //! **Invariant:** this crate does no IO. It reads no file and writes none.
@@ -29,6 +30,7 @@ mod knob;
 mod knob_names;
 mod machine;
 mod plan;
+mod real_time_cpus;
 mod rule;
 mod state;
 
@@ -61,5 +63,6 @@ pub use plan::{
     Claim, Claims, PLAN_RULES, PlanContext, check_plan, detach_driver_problem, detach_problems,
     rule_of_knob,
 };
+pub use real_time_cpus::{RealTimeCpus, real_time_cpus, real_time_cpus_of};
 pub use rule::{Rule, RuleBook, all_rules, rule};
 pub use state::{STATE_RULES, StateComparison, StateRule, check_state, state_rule};

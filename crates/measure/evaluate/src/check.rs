@@ -6,7 +6,7 @@ use rampart_host::{
     read_machine, shield_in_use,
 };
 use rampart_model::{Check, CpuList, CpuSet};
-use rampart_rules::Subject;
+use rampart_rules::{Subject, real_time_cpus_of};
 
 use crate::{EvaluateError, ProposedCpus, propose_cpus};
 
@@ -25,6 +25,12 @@ pub fn check(
     if let Some((cpus, _)) = &isolated {
         // The isolation removed them from the affinity of this process.
         machine.topology.allowed = machine.topology.allowed.union(cpus);
+    }
+    if machine.virtualisation.container.is_none()
+        && let Some(found) = real_time_cpus_of(&machine.topology)
+    {
+        // They are judged whether this process may use them or not.
+        machine.topology.allowed = machine.topology.allowed.union(&found.cpus);
     }
     let asked = match cpus {
         None => None,
@@ -49,14 +55,14 @@ pub fn check(
     Ok(rampart_rules::check(
         subject,
         &isolation,
-        chosen_by,
+        &chosen_by,
         read_detach_driver(root),
         tool_version,
     ))
 }
 
 /// Returns the CPUs that Rampart itself isolates on the running machine, and by what.
-fn isolated_by_rampart(root: &MachineRoot) -> Option<(CpuSet, &'static str)> {
+fn isolated_by_rampart(root: &MachineRoot) -> Option<(CpuSet, String)> {
     if *root != MachineRoot::system() {
         return None;
     }
@@ -66,9 +72,12 @@ fn isolated_by_rampart(root: &MachineRoot) -> Option<(CpuSet, &'static str)> {
         } else {
             "left isolated by a killed run, which `rampart release` undoes"
         };
-        return Some((shield.cpus, by));
+        return Some((shield.cpus, by.to_owned()));
     }
     // A plan that cannot be read is reported by `rampart status`.
     let plan = active_plan_of_this_boot(&StateDirectory::standard()).ok()??;
-    Some((plan.resolved.real_time, "isolated by the active plan"))
+    Some((
+        plan.resolved.real_time,
+        "isolated by the active plan".to_owned(),
+    ))
 }

@@ -127,6 +127,7 @@ mod tests {
         machine.topology.online = all.clone();
         machine.topology.allowed = all;
         machine.topology.isolated = CpuSet::new();
+        machine.topology.isolation_sources.clear();
         let availability =
             [DomainKind::Host, DomainKind::Task, DomainKind::Vm].map(|kind| Availability {
                 domain: DomainSelection::of(kind),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Chooses the CPUs for real-time work, and those of each domain. Pure.
 
-use rampart_model::{CpuId, CpuSet, Finding, Machine};
-use rampart_rules::{Rule, rule_of_knob};
+use rampart_model::{CpuId, CpuSet, Finding, IsolationSourceKind, Machine};
+use rampart_rules::{Rule, real_time_cpus_of, rule_of_knob};
 
 use crate::EvaluateError;
 
@@ -15,11 +15,12 @@ pub struct ProposedCpus {
     /// The CPUs.
     pub cpus: CpuSet,
     /// The source of the choice, as text for the user.
-    pub chosen_by: &'static str,
+    pub chosen_by: String,
 }
 
 /// Returns the CPUs for real-time work of an evaluation of one domain: the user's; otherwise those
-/// that the kernel command line isolated; otherwise the last whole core among the strongest.
+/// that settings of the machine keep for it ([`rampart_rules::real_time_cpus`]); otherwise the last
+/// whole core among the strongest.
 ///
 /// # Errors
 /// Returns an error if this process may use no CPU, or the user's CPUs are not usable.
@@ -30,20 +31,28 @@ pub fn propose_cpus(
     real_time_cpus(machine, &usable(machine)?, asked, 1)
 }
 
-/// Returns the CPUs that this process may use.
+/// Returns the CPUs that this process may use, and those that only systemd's slices keep from it: a
+/// domain has a control group of its own.
 ///
 /// # Errors
 /// Returns an error if there is none.
 pub(crate) fn usable(machine: &Machine) -> Result<CpuSet, EvaluateError> {
-    let usable = machine.topology.usable();
+    let topology = &machine.topology;
+    let slices = topology
+        .isolation_sources
+        .iter()
+        .filter(|source| source.kind == IsolationSourceKind::Slices);
+    let usable = slices.fold(topology.usable(), |all, source| {
+        all.union(&source.cpus.intersection(&topology.online))
+    });
     if usable.is_empty() {
         return Err(EvaluateError::NoCpu);
     }
     Ok(usable)
 }
 
-/// Returns the CPUs for real-time work: the user's; otherwise those that the kernel command line
-/// isolated; otherwise whole cores. The strongest cores come first and the last of these are used,
+/// Returns the CPUs for real-time work: the user's; otherwise those that settings of the machine keep
+/// for it, of which this process may use some; otherwise whole cores. The strongest cores come first and the last of these are used,
 /// because low-numbered CPUs take most interrupts. As many cores as requested are returned, except
 /// that one remains for ordinary work and at least one is returned.
 pub(crate) fn real_time_cpus(
@@ -52,7 +61,12 @@ pub(crate) fn real_time_cpus(
     asked: Option<&CpuSet>,
     wanted_cores: usize,
 ) -> Result<ProposedCpus, EvaluateError> {
-    let proposed = |cpus, chosen_by| Ok(ProposedCpus { cpus, chosen_by });
+    let proposed = |cpus, chosen_by: &str| {
+        Ok(ProposedCpus {
+            cpus,
+            chosen_by: chosen_by.to_owned(),
+        })
+    };
     if let Some(asked) = asked {
         if asked.is_empty() || !asked.is_subset(usable) {
             return Err(EvaluateError::CpusUnusable {
@@ -62,9 +76,11 @@ pub(crate) fn real_time_cpus(
         }
         return proposed(asked.clone(), "named with --cpus");
     }
-    let isolated = machine.topology.isolated.intersection(usable);
-    if !isolated.is_empty() && isolated.len() < usable.len() {
-        return proposed(isolated, "isolated already");
+    if let Some(found) = real_time_cpus_of(&machine.topology) {
+        let cpus = found.cpus.intersection(usable);
+        if !cpus.is_empty() && cpus.len() < usable.len() {
+            return proposed(cpus, &found.words());
+        }
     }
     let mut cores = cores_in(machine, usable);
     // Sort by capacity, then by last CPU, both descending.
@@ -173,7 +189,7 @@ fn core_of(machine: &Machine, cpu: CpuId) -> CpuSet {
 mod tests {
     use super::*;
     use rampart_host::{MachineRoot, read_machine};
-    use rampart_model::Cpu;
+    use rampart_model::{Cpu, IsolationSource};
 
     /// Returns this machine with one single-CPU core for each of these capacities.
     fn machine(capacities: &[Option<u32>]) -> Machine {
@@ -193,10 +209,19 @@ mod tests {
         machine.topology.online = all.clone();
         machine.topology.allowed = all;
         machine.topology.isolated = CpuSet::new();
+        machine.topology.isolation_sources = Vec::new();
         machine
     }
 
-    fn proposed(machine: &Machine, asked: Option<&str>) -> (String, &'static str) {
+    fn source(kind: IsolationSourceKind, cpus: &str) -> IsolationSource {
+        IsolationSource {
+            kind,
+            name: format!("{kind:?}"),
+            cpus: cpus.parse().expect("CPUs"),
+        }
+    }
+
+    fn proposed(machine: &Machine, asked: Option<&str>) -> (String, String) {
         let asked = asked.map(|asked| asked.parse().expect("CPUs"));
         let proposed = propose_cpus(machine, asked.as_ref()).expect("CPUs");
         (proposed.cpus.to_string(), proposed.chosen_by)
@@ -212,12 +237,30 @@ mod tests {
         assert!(described(&machine, None).starts_with("2: the last core (change"));
         assert_eq!(described(&machine, Some("0")), "0: named with --cpus");
         // The user's choice has priority over isolated CPUs.
-        machine.topology.isolated = "1-2".parse().expect("CPUs");
+        let isolated = |cpus| vec![source(IsolationSourceKind::Unbalanced, cpus)];
+        machine.topology.isolation_sources = isolated("1-2");
         assert_eq!(described(&machine, Some("1")), "1: named with --cpus");
-        assert_eq!(described(&machine, None), "1-2: isolated already");
+        assert_eq!(described(&machine, None), "1-2: from Unbalanced");
         // If all CPUs are isolated, the isolation makes no choice.
-        machine.topology.isolated = "0-2".parse().expect("CPUs");
+        machine.topology.isolation_sources = isolated("0-2");
         assert!(described(&machine, None).starts_with("2: the last core (change"));
+    }
+
+    #[test]
+    fn cpus_that_this_process_cannot_use_are_not_proposed() {
+        let mut machine = machine(&[None, None, None, None]);
+        machine.topology.allowed = "0-1".parse().expect("CPUs");
+        let with = |kind| {
+            let mut machine = machine.clone();
+            machine.topology.isolation_sources = vec![source(kind, "2-3")];
+            proposed(&machine, None)
+        };
+        // The partition belongs to another program.
+        let (cpus, why) = with(IsolationSourceKind::Partition);
+        assert_eq!(cpus, "1", "{why}");
+        // A domain has a group of its own beside the slices.
+        let (cpus, why) = with(IsolationSourceKind::Slices);
+        assert_eq!((cpus.as_str(), why.as_str()), ("2-3", "from Slices"));
     }
 
     #[test]

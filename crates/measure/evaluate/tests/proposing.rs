@@ -5,7 +5,8 @@ use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, pro
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     Availability, CellPayload, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationPart,
-    EvaluationSettings, GuestRole, Machine, MeterKind, Nanos, SchedulingPolicy,
+    EvaluationSettings, GuestRole, IsolationSource, IsolationSourceKind, Machine, MeterKind, Nanos,
+    SchedulingPolicy,
 };
 
 /// Returns this machine with other processors: `cores` of `threads` siblings each, numbered as
@@ -28,7 +29,11 @@ fn machine(cores: u32, threads: u32, isolated: &str) -> Machine {
         .collect();
     machine.topology.online = all.clone();
     machine.topology.allowed = all;
-    machine.topology.isolated = isolated.parse().expect("CPUs");
+    machine.topology.isolation_sources = vec![IsolationSource {
+        kind: IsolationSourceKind::Unbalanced,
+        name: "isolcpus=".to_owned(),
+        cpus: isolated.parse().expect("CPUs"),
+    }];
     machine
 }
 

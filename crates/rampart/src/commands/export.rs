@@ -186,12 +186,10 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-/// Returns the isolated CPUs, or the last CPU.
+/// Returns the CPUs that settings of the machine keep for real-time work, or the last CPU.
 fn proposed(topology: &Topology) -> CpuSet {
-    let isolated = topology.isolated.intersection(&topology.online);
-    if isolated.is_empty() {
-        topology.online.iter().next_back().into_iter().collect()
-    } else {
-        isolated
-    }
+    rampart_rules::real_time_cpus_of(topology).map_or_else(
+        || topology.online.iter().next_back().into_iter().collect(),
+        |found| found.cpus,
+    )
 }

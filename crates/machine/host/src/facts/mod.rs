@@ -18,12 +18,13 @@ use rampart_model::{
     ClockSource, Machine, OperatingSystem, PreemptionModel, SystemManagementInterrupts,
 };
 use rampart_rules::SYSTEM_FILES;
+pub(crate) use virtualisation::container;
 
 pub use environment::{kernel_image_version, network_queues, read_environment};
 
 use crate::groups::Hierarchies;
 use crate::kernel_config::KernelConfig;
-use crate::{MachineRoot, processor_times};
+use crate::{MachineRoot, observe, processor_times};
 
 /// Reads all properties of a machine on which figures depend. Never fails: what cannot be read is
 /// `None`, empty or unknown.
@@ -40,6 +41,7 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
         .unwrap_or_default();
     let processor = processor::read(root);
     let mut topology = topology::read(root);
+    topology.isolation_sources = observe::isolation(root).sources;
     if !root.is_system() {
         // The CPUs of the process that recorded the machine do not matter.
         topology.allowed = topology.online.clone();

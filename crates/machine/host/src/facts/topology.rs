@@ -32,6 +32,7 @@ pub(super) fn read(root: &MachineRoot) -> Topology {
         allowed: tasks::allowed(root, "self").unwrap_or_else(|| online.clone()),
         isolated: set(root, &format!("{CPUS}/isolated")),
         nohz_full: set(root, &format!("{CPUS}/nohz_full")),
+        isolation_sources: Vec::new(),
         caches: caches(root, &online),
         cpus,
         nodes,

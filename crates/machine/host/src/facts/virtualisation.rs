@@ -162,7 +162,7 @@ fn from_clock(root: &MachineRoot) -> String {
 }
 
 /// Returns the manager of the container of this process.
-fn container(root: &MachineRoot) -> Option<String> {
+pub(crate) fn container(root: &MachineRoot) -> Option<String> {
     if sees_whole_machine(root) {
         // The files below may be left from an image: file systems of machines are made from images
         // of containers too.

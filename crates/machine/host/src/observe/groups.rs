@@ -7,6 +7,7 @@ use rampart_model::{CpuSet, ObservedGroup, ObservedIsolation, ObservedPartition}
 use super::cpus;
 use crate::MachineRoot;
 use crate::groups::Hierarchies;
+use crate::isolation_sources;
 
 /// Depth to which partitions are searched: services of systemd are not deeper.
 const DEPTH: u32 = 4;
@@ -59,7 +60,7 @@ fn children(root: &MachineRoot, group: &str) -> Vec<String> {
 }
 
 /// Reads the isolation of CPUs, also that of other programs.
-pub(super) fn isolation(root: &MachineRoot) -> ObservedIsolation {
+pub(crate) fn isolation(root: &MachineRoot) -> ObservedIsolation {
     let hierarchies = root
         .text("proc/self/mountinfo")
         .map(|text| Hierarchies::parse(&text))
@@ -79,6 +80,7 @@ pub(super) fn isolation(root: &MachineRoot) -> ObservedIsolation {
     ObservedIsolation {
         isolated: cpus(root, "sys/devices/system/cpu/isolated"),
         nohz_full: cpus(root, "sys/devices/system/cpu/nohz_full"),
+        sources: isolation_sources::read(root, &partitions),
         partitions,
     }
 }

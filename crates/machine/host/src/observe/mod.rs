@@ -13,12 +13,14 @@ use std::path::PathBuf;
 use rampart_model::{
     ActivePlan, Allocation, CacheControl, ChangeTarget, CpuSet, Nanos, Observation, StepKind,
 };
+use rampart_rules::real_time_cpus;
 
 use crate::facts::allocation;
 use crate::facts::processes::running_programs;
 use crate::{MachineRoot, StateDirectory, tasks};
 
 pub(crate) use counters::table as interrupt_table;
+pub(crate) use groups::isolation;
 pub(crate) use threads::TICK;
 
 /// The parts of a machine that an observation reads in detail.
@@ -41,13 +43,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns everything that a plan determines, or only the isolated CPUs without a plan.
+    /// Returns everything that a plan determines, or only the real-time CPUs without a plan.
     #[must_use]
     pub fn of(plan: Option<&ActivePlan>, root: &MachineRoot, state: &StateDirectory) -> Self {
         let programs = state.path().join("domains");
         let Some(plan) = plan else {
+            let online = cpus(root, "sys/devices/system/cpu/online");
             return Self {
-                cpus: isolated(root),
+                cpus: real_time_cpus(&isolation(root).sources, &online)
+                    .map(|found| found.cpus)
+                    .unwrap_or_default(),
                 programs,
                 ..Self::default()
             };
@@ -96,7 +101,7 @@ pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
         .collect();
     closely.extend(programs.iter().filter_map(|program| program.process));
     // The counters last and together, so that their differences cover one interval.
-    let isolation = groups::isolation(root);
+    let isolation = isolation(root);
     let plan = watch
         .plan_file
         .as_deref()
@@ -169,17 +174,6 @@ fn text(root: &MachineRoot, path: &str) -> Option<Option<String>> {
 fn cpus(root: &MachineRoot, file: &str) -> CpuSet {
     // An empty file, and `(null)` of `nohz_full` on a kernel without it, are an empty set.
     root.value(file).unwrap_or_default()
-}
-
-fn isolated(root: &MachineRoot) -> CpuSet {
-    let isolation = groups::isolation(root);
-    let exclusive = isolation
-        .partitions
-        .iter()
-        .filter(|partition| partition.kind == "isolated");
-    exclusive.fold(isolation.isolated.clone(), |all, partition| {
-        all.union(&partition.cpus)
-    })
 }
 
 /// Returns the time since boot.
