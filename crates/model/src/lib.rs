@@ -210,8 +210,8 @@ pub use span::AddressSpan;
 #[cfg(feature = "std")]
 pub use status::{
     CountStatus, CpuStatus, DomainStatus, NoiseSource, NoiseSourceKind, ProgramState,
-    ProgramStatus, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusPlan, StatusSubject,
-    ThreadStatus,
+    ProgramStatus, STATUS_SCHEMA_VERSION, Status, StatusDivision, StatusFinding, StatusPlan,
+    StatusSubject, ThreadStatus,
 };
 #[cfg(feature = "std")]
 pub use supervision::{

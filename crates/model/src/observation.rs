@@ -136,6 +136,8 @@ pub struct ObservedInterrupt {
     pub affinity: Option<CpuSet>,
     /// Its effective affinity, if the kernel reports it.
     pub effective: Option<CpuSet>,
+    /// Whether its affinity cannot be changed: the kernel manages it, or each CPU has it for itself.
+    pub fixed: bool,
 }
 
 /// State of a control group.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActivePlanState, CpuId, CpuRole, CpuSet, DomainKind, Finding, IsolationMechanism, Nanos,
-    ObservedIsolation, SchedulingPolicy,
+    ObservedIsolation, SchedulingPolicy, Severity,
 };
 
 /// Version of [`Status`] as a document. Within it fields are only added.
@@ -27,6 +27,10 @@ pub struct Status {
     pub plan: Option<StatusPlan>,
     /// The isolation in effect, with or without a plan.
     pub isolation: ObservedIsolation,
+    /// The real-time CPUs of a machine without a plan; `None` if a plan is active, or no setting keeps
+    /// CPUs for real-time work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub division: Option<StatusDivision>,
     /// Each CPU of the plan and of the machine.
     pub cpus: Vec<CpuStatus>,
     /// Each domain of the plan.
@@ -43,12 +47,42 @@ impl Status {
         self.of(StatusSubject::Drift).next().is_some()
     }
 
+    /// Returns whether the machine is as it should be: the plan is in effect; without a plan, no
+    /// finding is an error or a warning.
+    #[must_use]
+    pub fn is_as_expected(&self) -> bool {
+        match self.plan {
+            Some(_) => !self.has_drift(),
+            None => self.problems() == 0,
+        }
+    }
+
+    /// Returns the number of errors and warnings.
+    #[must_use]
+    pub fn problems(&self) -> usize {
+        let findings = self.findings.iter();
+        findings
+            .filter(|finding| finding.finding.severity != Severity::Note)
+            .count()
+    }
+
     /// Returns the findings of one subject.
     pub fn of(&self, subject: StatusSubject) -> impl Iterator<Item = &StatusFinding> {
         self.findings
             .iter()
             .filter(move |finding| finding.subject == subject)
     }
+}
+
+/// The division of a machine without a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StatusDivision {
+    /// CPUs that settings of the machine keep for real-time work.
+    pub real_time: CpuSet,
+    /// All other online CPUs.
+    pub housekeeping: CpuSet,
+    /// The settings, for example `from isolcpus=, nohz_full=`.
+    pub chosen_by: String,
 }
 
 /// Summary of the active plan.
@@ -81,7 +115,7 @@ pub struct CpuStatus {
     /// Its domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Its role; `None` without a plan.
+    /// Its role; `None` without a plan if no setting of the machine gives it one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<CpuRole>,
     /// Part of the interval that it was not idle, 0 to 1.
@@ -176,6 +210,9 @@ pub struct NoiseSource {
     pub kind: NoiseSourceKind,
     /// Its name, with its number.
     pub name: String,
+    /// Its number as a thread or an interrupt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
     /// How often it occurred; 1 for a thread.
     pub count: u64,
     /// CPU time that it used, if it is a thread.

@@ -65,4 +65,6 @@ pub use plan::{
 };
 pub use real_time_cpus::{RealTimeCpus, real_time_cpus, real_time_cpus_of};
 pub use rule::{Rule, RuleBook, all_rules, rule};
-pub use state::{STATE_RULES, StateComparison, StateRule, check_state, state_rule};
+pub use state::{
+    STATE_RULES, StateComparison, StateRule, check_state, state_rule, supervisor_gone,
+};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{ActiveDomain, ActivePlan, Nanos, Observation};
-use rampart_rules::StateComparison;
+use rampart_rules::{StateComparison, real_time_cpus};
 
 /// The process name of meters.
 const METER: &str = "rampart-meter";
@@ -31,7 +31,21 @@ pub(crate) fn compare<'a>(
         .iter()
         .filter(|thread| thread.thread == thread.process && thread.name == METER)
         .map(|thread| thread.process);
+    let (real_time, housekeeping) = match plan {
+        Some(plan) => (
+            plan.resolved.real_time.clone(),
+            plan.resolved.housekeeping.clone(),
+        ),
+        None => {
+            let found = real_time_cpus(&later.isolation.sources, &later.online);
+            let real_time = found.map(|found| found.cpus).unwrap_or_default();
+            let housekeeping = later.online.difference(&real_time);
+            (real_time, housekeeping)
+        }
+    };
     StateComparison {
+        real_time,
+        housekeeping,
         plan,
         planned: plan.and_then(|plan| rampart_plan::parse(&plan.text, &plan.file).ok()),
         earlier,

@@ -32,7 +32,7 @@ fn one(comparison: &StateComparison<'_>, cpu: CpuId) -> CpuStatus {
         cpu,
         online: comparison.later.online.contains(cpu),
         owner: ownership.and_then(|ownership| ownership.owner.clone()),
-        role: ownership.map(|ownership| ownership.role),
+        role: comparison.role(cpu),
         busy: busy(comparison, cpu),
         interrupts_per_second: comparison.per_second(total(&interrupts)),
         softirqs_per_second: comparison.per_second(total(&softirqs)),
@@ -140,9 +140,9 @@ fn noise_sources(
     interrupts: &[CountStatus],
     softirqs: &[CountStatus],
 ) -> Vec<NoiseSource> {
-    let Some(owner) = comparison.real_time_owner(cpu) else {
+    if !comparison.is_reserved(cpu) {
         return Vec::new();
-    };
+    }
     let mut noise_sources: Vec<NoiseSource> = comparison
         .later
         .threads
@@ -150,7 +150,7 @@ fn noise_sources(
         .filter(|thread| {
             thread.cpu == cpu && !comparison.is_own(thread) && comparison.used(thread).0 > 0
         })
-        .filter(|thread| comparison.domain_of(thread) != Some(owner))
+        .filter(|thread| !comparison.is_work_of_cpu(thread))
         .map(|thread| NoiseSource {
             kind: match (thread.kernel, thread.bound) {
                 (false, _) => NoiseSourceKind::Process,
@@ -158,13 +158,14 @@ fn noise_sources(
                 (true, true) => NoiseSourceKind::CpuThread,
             },
             name: format!("{} ({})", thread.name, thread.thread),
+            number: Some(thread.thread),
             count: 1,
             cpu_time: Some(comparison.used(thread)),
         })
         .collect();
     noise_sources.extend(interrupts.iter().filter_map(|interrupt| {
         let kind = match InterruptSort::of(&interrupt.name, &interrupt.action) {
-            InterruptSort::Device if !owns(comparison, owner, &interrupt.name) => {
+            InterruptSort::Device if !owns(comparison, cpu, &interrupt.name) => {
                 NoiseSourceKind::Interrupt
             }
             InterruptSort::CrossCall => NoiseSourceKind::CrossCall,
@@ -173,6 +174,7 @@ fn noise_sources(
         Some(NoiseSource {
             kind,
             name: format!("{} ({})", interrupt.action, interrupt.name),
+            number: interrupt.name.parse().ok(),
             count: interrupt.count,
             cpu_time: None,
         })
@@ -184,6 +186,7 @@ fn noise_sources(
             .map(|softirq| NoiseSource {
                 kind: NoiseSourceKind::Softirq,
                 name: softirq.name.clone(),
+                number: None,
                 count: softirq.count,
                 cpu_time: None,
             }),
@@ -192,11 +195,17 @@ fn noise_sources(
     noise_sources
 }
 
-/// Returns whether the plan gives an interrupt to a domain.
-fn owns(comparison: &StateComparison<'_>, domain: &str, interrupt: &str) -> bool {
+/// Returns whether the plan gives an interrupt to the domain of a CPU.
+fn owns(comparison: &StateComparison<'_>, cpu: CpuId, interrupt: &str) -> bool {
     comparison.plan.is_some_and(|plan| {
+        let owner = plan
+            .resolved
+            .cpu(cpu)
+            .and_then(|ownership| ownership.owner.as_deref());
         plan.resolved.interrupts.iter().any(|planned| {
-            planned.number.to_string() == interrupt && planned.owner.as_deref() == Some(domain)
+            planned.number.to_string() == interrupt
+                && planned.owner.is_some()
+                && planned.owner.as_deref() == owner
         })
     })
 }

@@ -247,6 +247,7 @@ pub(crate) fn observation(second: u64) -> Observation {
                 counts: only(0, 50 * second),
                 affinity: "0".parse().ok(),
                 effective: "0".parse().ok(),
+                fixed: false,
             },
             ObservedInterrupt {
                 name: "30".to_owned(),
@@ -254,6 +255,7 @@ pub(crate) fn observation(second: u64) -> Observation {
                 counts: only(3, 25 * second),
                 affinity: "3".parse().ok(),
                 effective: "3".parse().ok(),
+                fixed: false,
             },
             ObservedInterrupt {
                 name: "LOC".to_owned(),

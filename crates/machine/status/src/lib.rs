@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares two observations of a machine with its active plan: drift from the plan, colocations
-//! that cause latency, and unwanted activity on real-time CPUs. The rules are in `rampart-rules`.
+//! Compares two observations of a machine: drift from its active plan, colocations that cause
+//! latency, and unwanted activity on real-time CPUs. The rules are in `rampart-rules`.
 //!
 //! **Invariant:** this crate is pure: it does no IO and reads no clock.
 
@@ -18,8 +18,10 @@ mod tests;
 mod totals;
 mod view;
 
-use rampart_model::{ActivePlan, Observation, STATUS_SCHEMA_VERSION, Status, StatusPlan};
-use rampart_rules::check_state;
+use rampart_model::{
+    ActivePlan, Observation, STATUS_SCHEMA_VERSION, Status, StatusDivision, StatusPlan,
+};
+use rampart_rules::{check_state, real_time_cpus};
 
 use comparison::compare;
 
@@ -39,7 +41,8 @@ pub struct StatusObserver<'a> {
     pub process: Option<u32>,
 }
 
-/// Returns the state of a machine between two observations, compared with the active plan.
+/// Returns the state of a machine between two observations, compared with the active plan, or with the
+/// isolation that its settings intend if no plan is active.
 #[must_use]
 pub fn status(
     plan: Option<&ActivePlan>,
@@ -49,15 +52,23 @@ pub fn status(
 ) -> Status {
     let comparison = compare(plan, earlier, later, observer.process);
     let cpus = cpus::all(&comparison);
-    let findings = plan
-        .map(|plan| check_state(&comparison, plan, &cpus))
-        .unwrap_or_default();
+    let findings = check_state(&comparison, &cpus);
     Status {
         schema_version: STATUS_SCHEMA_VERSION,
         tool_version: observer.tool_version.to_owned(),
         host_name: later.host_name.clone(),
         interval: comparison.interval(),
         isolation: later.isolation.clone(),
+        division: match plan {
+            Some(_) => None,
+            None => real_time_cpus(&later.isolation.sources, &later.online).map(|found| {
+                StatusDivision {
+                    chosen_by: found.words(),
+                    real_time: comparison.real_time.clone(),
+                    housekeeping: comparison.housekeeping.clone(),
+                }
+            }),
+        },
         domains: plan
             .map(|plan| domains::all(&comparison, plan, &findings))
             .unwrap_or_default(),

@@ -3,8 +3,9 @@
 
 use rampart_model::{
     ActivePlan, ActivePlanState, Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays,
-    ChangeTarget, CpuId, Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram,
-    ProgramState, SchedulingPolicy, Schemata, Severity, Status, StepKind, SupervisedState, WayMask,
+    ChangeTarget, CpuId, Finding, IsolationSource, IsolationSourceKind, Nanos, Observation,
+    ObservedInterrupt, ObservedProgram, ObservedThread, ProgramState, SchedulingPolicy, Schemata,
+    Severity, Status, StatusSubject, StepKind, SupervisedState, WayMask,
 };
 
 use crate::example_plan::{GROUP, after, after_with, location, observation, plan, step, thread};
@@ -523,22 +524,323 @@ fn reports_unwanted_activity_by_kind() {
     assert!(rules(&own).is_empty());
 }
 
+const KINDS: [IsolationSourceKind; 9] = [
+    IsolationSourceKind::Unbalanced,
+    IsolationSourceKind::Partition,
+    IsolationSourceKind::Tickless,
+    IsolationSourceKind::KernelList,
+    IsolationSourceKind::InheritedAffinity,
+    IsolationSourceKind::Slices,
+    IsolationSourceKind::Tuned,
+    IsolationSourceKind::InterruptAffinity,
+    IsolationSourceKind::BoundThreads,
+];
+
+/// Returns the status of a machine without a plan that keeps CPUs 2 and 3 for real-time work.
+fn without_plan(kind: IsolationSourceKind, change: impl FnOnce(&mut Observation)) -> Status {
+    let isolate = |mut observation: Observation| {
+        observation.isolation.sources = vec![IsolationSource {
+            kind,
+            name: "isolcpus=".to_owned(),
+            cpus: "2-3".parse().expect("CPUs"),
+        }];
+        // The work and the interrupts of the planned machine are on other CPUs.
+        observation.threads[0].affinity = "1".parse().ok();
+        observation.interrupts[1].effective = "0".parse().ok();
+        observation.interrupts[1].affinity = "0".parse().ok();
+        observation.interrupts[1].counts.clear();
+        observation
+    };
+    let mut later = isolate(observation(1));
+    change(&mut later);
+    let observer = StatusObserver {
+        tool_version: "0",
+        process: Some(9_000),
+    };
+    status(None, &isolate(observation(0)), &later, observer)
+}
+
+/// Returns a thread on a CPU that ran for some milliseconds of the second.
+fn ran(number: u32, cpu: u32, policy: SchedulingPolicy, milliseconds: u64) -> ObservedThread {
+    let mut thread = thread(number, "sh", cpu, policy);
+    thread.cpu_time = Nanos::from_millis(milliseconds);
+    thread
+}
+
+fn busy(machine: &mut Observation, cpu: u32) {
+    machine.cpus.get_mut(&CpuId(cpu)).expect("CPU").busy = Nanos::SECOND;
+}
+
+/// A rule, a change of the machine that breaks it, and a part of the fix.
+type BrokenRule = (&'static str, fn(&mut Observation), &'static str);
+
+/// Each rule about activity, broken on a machine without a plan.
+const WITHOUT_PLAN: [BrokenRule; 13] = [
+    (
+        "kernel-thread-starved",
+        |machine| {
+            machine
+                .threads
+                .push(ran(70, 3, SchedulingPolicy::Fifo(50), 990));
+            let mut rcuc = thread(21, "rcuc/3", 3, SchedulingPolicy::Fifo(1));
+            (rcuc.kernel, rcuc.bound, rcuc.state) = (true, true, 'R');
+            machine.threads.push(rcuc);
+        },
+        "chrt --fifo --pid 51 21",
+    ),
+    (
+        "spinning-thread",
+        |machine| {
+            machine
+                .threads
+                .push(ran(70, 3, SchedulingPolicy::Fifo(99), 990));
+            let mut rcuc = thread(21, "rcuc/3", 3, SchedulingPolicy::Fifo(1));
+            (rcuc.kernel, rcuc.bound) = (true, true);
+            machine.threads.push(rcuc);
+        },
+        "chrt --fifo --pid 1 70 && chrt --fifo --pid 2 21",
+    ),
+    (
+        "unbound-work",
+        |machine| {
+            let mut sleeping = thread(60, "cron", 2, SchedulingPolicy::Other);
+            sleeping.affinity = "0-3".parse().ok();
+            machine.threads.push(sleeping);
+        },
+        "taskset --pid --cpu-list 0-1 60",
+    ),
+    (
+        "threads-pile-up",
+        |machine| {
+            busy(machine, 2);
+            for number in [70, 71] {
+                let mut worker = ran(
+                    number,
+                    2,
+                    SchedulingPolicy::Fifo(10),
+                    500 * (71 - u64::from(number)),
+                );
+                worker.affinity = "2-3".parse().ok();
+                worker.state = 'R';
+                machine.threads.push(worker);
+            }
+        },
+        "taskset --pid --cpu-list 3 71",
+    ),
+    (
+        "busy-siblings",
+        |machine| {
+            for cpu in [1, 2] {
+                busy(machine, cpu);
+                let observed = machine.cpus.get_mut(&CpuId(cpu)).expect("CPU");
+                observed.siblings = "1-2".parse().expect("CPUs");
+            }
+        },
+        "echo 0 > /sys/devices/system/cpu/cpu1/online",
+    ),
+    (
+        "housekeeping-overloaded",
+        |machine| [0, 1].into_iter().for_each(|cpu| busy(machine, cpu)),
+        "keep fewer CPUs",
+    ),
+    (
+        "unwanted-process",
+        |machine| {
+            machine
+                .threads
+                .push(ran(70, 2, SchedulingPolicy::Other, 990))
+        },
+        "taskset --pid --cpu-list 0-1 70",
+    ),
+    (
+        "unwanted-interrupt",
+        |machine| {
+            machine.interrupts[0].counts.insert(CpuId(3), 7);
+        },
+        "echo 0-1 > /proc/irq/24/smp_affinity_list",
+    ),
+    (
+        "interrupt-routed",
+        |machine| machine.interrupts[0].effective = "2".parse().ok(),
+        "echo 0-1 > /proc/irq/24/smp_affinity_list",
+    ),
+    (
+        "unwanted-kernel-thread",
+        |machine| {
+            let mut worker = ran(61, 2, SchedulingPolicy::Other, 1);
+            worker.kernel = true;
+            machine.threads.push(worker);
+        },
+        "taskset --pid --cpu-list 0-1 61",
+    ),
+    (
+        "unwanted-cpu-thread",
+        |machine| {
+            let mut worker = ran(62, 2, SchedulingPolicy::Other, 1);
+            (worker.kernel, worker.bound) = (true, true);
+            machine.threads.push(worker);
+        },
+        "rampart knobs",
+    ),
+    (
+        "unwanted-softirq",
+        |machine| {
+            machine.softirqs.push(rampart_model::ObservedCount {
+                name: "NET_RX".to_owned(),
+                counts: [(CpuId(3), 4)].into(),
+            });
+        },
+        "rps_cpus",
+    ),
+    (
+        "unwanted-cross-call",
+        |machine| {
+            machine.interrupts.push(ObservedInterrupt {
+                name: "CAL".to_owned(),
+                action: "Function call interrupts".to_owned(),
+                counts: [(CpuId(3), 4)].into(),
+                ..ObservedInterrupt::default()
+            });
+        },
+        "rampart knobs",
+    ),
+];
+
 #[test]
-fn reports_only_the_isolation_without_a_plan() {
+fn without_a_plan_every_rule_of_activity_is_judged() {
+    let names: Vec<&str> = WITHOUT_PLAN.iter().map(|(rule, ..)| *rule).collect();
+    for rule in rampart_rules::STATE_RULES {
+        let id = rule.rule.id;
+        // Drift, and the CPUs of domains, need a plan.
+        let needs_plan = rule.subject == StatusSubject::Drift || id == "foreign-real-time";
+        assert_eq!(!needs_plan, names.contains(&id), "{id}");
+    }
+    for (rule, change, fix) in WITHOUT_PLAN {
+        let status = without_plan(IsolationSourceKind::Unbalanced, change);
+        let own: Vec<_> = status
+            .findings
+            .iter()
+            .filter(|finding| finding.rule() == rule)
+            .collect();
+        assert_eq!(own.len(), 1, "{rule}: {:#?}", status.findings);
+        let text = own[0].finding.to_string();
+        assert!(text.contains(fix), "{rule}: {text}");
+        assert!(!text.contains("plan's ["), "there is no plan: {text}");
+        let is_note = own[0].finding.severity == Severity::Note;
+        assert_eq!(status.is_as_expected(), is_note, "{rule}");
+    }
+}
+
+#[test]
+fn without_a_plan_every_origin_of_isolation_is_judged() {
+    for kind in KINDS {
+        let quiet = without_plan(kind, |_| {});
+        assert_eq!(rules(&quiet), [""; 0], "{kind:?}");
+        assert!(quiet.is_as_expected());
+        let text = terminal(&quiet, 100);
+        assert!(
+            text.contains("CPUs 2-3 are kept for real-time work (from isolcpus=), and nothing"),
+            "{text}"
+        );
+        let stray = without_plan(kind, |machine| {
+            machine
+                .threads
+                .push(ran(70, 2, SchedulingPolicy::Other, 990));
+            machine
+                .threads
+                .push(ran(71, 3, SchedulingPolicy::Fifo(80), 400));
+        });
+        assert_eq!(rules(&stray), ["unwanted-process"], "{kind:?}");
+        assert!(stray.findings[0].finding.to_string().contains("sh (70)"));
+        let text = terminal(&stray, 100);
+        assert!(text.contains("1 problem below"), "{text}");
+    }
+    // A managed interrupt cannot be moved.
+    let managed = without_plan(IsolationSourceKind::Unbalanced, |machine| {
+        machine.interrupts[0].effective = "2".parse().ok();
+        machine.interrupts[0].fixed = true;
+    });
+    assert_eq!(rules(&managed), [""; 0]);
+}
+
+#[test]
+fn a_machine_that_keeps_no_cpu_for_real_time_work_is_not_judged() {
     let mut later = observation(1);
     later.isolation.isolated = "2-3".parse().expect("CPUs");
+    busy(&mut later, 0);
+    later.threads.push(ran(70, 2, SchedulingPolicy::Other, 990));
     let observer = StatusObserver {
         tool_version: "0",
         process: None,
     };
     let status = status(None, &observation(0), &later, observer);
     assert!(status.findings.is_empty() && status.plan.is_none());
+    assert!(status.is_as_expected() && status.division.is_none());
     let text = terminal(&status, 80);
-    assert!(text.contains("No plan is active."), "{text}");
+    assert!(text.contains("No plan is active, and no setting"), "{text}");
     assert!(
         text.contains("isolated CPUs 2-3; without a tick (nohz_full) none"),
         "{text}"
     );
+}
+
+#[test]
+fn threads_of_a_domain_that_share_a_cpu_are_found() {
+    let with = |affinity: &str, second: u64| {
+        after(|machine| {
+            busy(machine, 1);
+            machine.threads[0].cpu_time = Nanos::from_millis(500);
+            let mut other = ran(101, 1, SchedulingPolicy::Fifo(80), second);
+            other.affinity = affinity.parse().ok();
+            machine.threads.push(other);
+            group(machine).threads.push(101);
+        })
+    };
+    let piled = with("1-2", 490);
+    assert_eq!(rules(&piled), ["threads-pile-up"]);
+    let text = piled.findings[0].finding.to_string();
+    assert!(
+        text.contains("press (100), 50 %, sh (101), 49 %") && text.contains("while CPU 2 is idle"),
+        "{text}"
+    );
+    assert!(text.contains("taskset --pid --cpu-list 2 101"), "{text}");
+    assert!(text.contains("`threads` of the domain"), "{text}");
+    assert_eq!(rules(&with("1", 490)), [""; 0], "bound to the CPU");
+    assert_eq!(rules(&with("1-2", 5)), [""; 0], "not busy");
+}
+
+#[test]
+fn a_killed_supervisor_of_a_running_program_is_found() {
+    let of = |alive, supervised| {
+        after(|machine| {
+            machine
+                .programs
+                .push(program(SupervisedState::Running, alive, supervised));
+        })
+    };
+    assert_eq!(rules(&of(true, true)), [""; 0]);
+    let killed = of(true, false);
+    assert_eq!(rules(&killed), ["supervisor-gone"]);
+    assert!(!killed.is_as_expected());
+    let text = killed.findings[0].finding.to_string();
+    assert!(
+        text.contains("rampart down vision && rampart up vision") && text.contains("process 200"),
+        "{text}"
+    );
+}
+
+#[test]
+fn no_drift_is_never_said_above_a_difference() {
+    const SAID: &str = "No drift";
+    assert!(terminal(&after(|_| {}), 100).contains(SAID));
+    let mut refused = plan();
+    let what = Finding::new(Severity::Warning, "interrupt 40", "managed by the kernel");
+    refused.findings.push(what);
+    let text = terminal(&after_with(&refused, |_| {}), 100);
+    assert!(!text.contains(SAID), "{text}");
+    assert!(text.contains("with 1 difference from its text"), "{text}");
+    let drifted = after(|machine| machine.values[1].1 = None);
+    assert!(!terminal(&drifted, 100).contains(SAID));
 }
 
 /// Returns the status of a machine with several findings.

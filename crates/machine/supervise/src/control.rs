@@ -170,19 +170,8 @@ fn last_finding(known: &SupervisedDomain) -> Finding {
 
 /// Returns the finding about a program without a supervisor.
 fn orphaned(known: &SupervisedDomain) -> Finding {
-    let program = known.program.map_or_else(
-        || "the program".to_owned(),
-        |program| format!("the program (process {})", program.process),
-    );
-    Finding::new(
-        Severity::Error,
-        format!("domain {}", known.name),
-        format!(
-            "the supervisor (process {}) was killed, and {program} runs unsupervised",
-            known.supervisor.process
-        ),
-    )
-    .fix(format!("rampart down {0} && rampart up {0}", known.name))
+    let program = known.program.map(|program| program.process);
+    rampart_rules::supervisor_gone(&known.name, program).finding
 }
 
 /// The result of `down` for a domain.

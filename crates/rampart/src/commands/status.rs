@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart status`: the present state of this machine, compared with the active plan.
+//! `rampart status`: the present state of this machine, with or without an active plan.
 
 use std::path::PathBuf;
 
@@ -31,8 +31,10 @@ pub(crate) enum StatusFormat {
 The command changes nothing.
 
 Exit codes:
-  0  no plan is active, or everything that it applied is in effect
-  4  something of the plan is no longer in effect
+  0  everything that the active plan applied is in effect; without a plan,
+     nothing disturbs the CPUs that the machine keeps for real-time work
+  4  something of the plan is no longer in effect; without a plan, a warning
+     or an error
 
 Examples:
   rampart status
@@ -136,7 +138,7 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
             rampart_host::StateDirectory::standard().path().display()
         ));
     }
-    Ok(ExitCode::of_check(!status.has_drift()))
+    Ok(ExitCode::of_check(status.is_as_expected()))
 }
 
 fn meter_program() -> Result<MeterProgram, Failure> {

@@ -18,18 +18,7 @@ pub fn status(status: &Status) -> Vec<Element> {
         text: format!("{}, observed for {}", status.host_name, status.interval).into(),
         name: String::new(),
     }];
-    let answer = match (&status.plan, status.of(StatusSubject::Drift).count()) {
-        (None, _) => {
-            "No plan is active. `rampart plan propose` writes one, `rampart apply PLAN` applies it."
-                .to_owned()
-        }
-        (Some(_), 0) => "No drift: the plan is in effect.".to_owned(),
-        (Some(_), count) => format!(
-            "The plan is no longer fully in effect: {}.",
-            plural(count, "difference")
-        ),
-    };
-    elements.push(Element::paragraph(answer));
+    elements.push(Element::paragraph(answer(status)));
     let mut pairs = Vec::new();
     if let Some(plan) = &status.plan {
         pairs.push(Pair::new("plan", plan_line(plan)));
@@ -83,6 +72,42 @@ pub fn status(status: &Status) -> Vec<Element> {
         findings(&mut elements, status, subject, title);
     }
     elements
+}
+
+/// Returns whether the machine is as its plan, or without one as its settings, intend.
+fn answer(status: &Status) -> String {
+    let drift = status.of(StatusSubject::Drift).count();
+    match (&status.plan, &status.division) {
+        (Some(_), _) if drift > 0 => format!(
+            "The plan is no longer fully in effect: {}.",
+            plural(drift, "difference")
+        ),
+        // The kernel or the machine refused them when the plan was applied.
+        (Some(plan), _) if !plan.not_effective.is_empty() => format!(
+            "The plan is in effect as it was applied, with {} from its text.",
+            plural(plan.not_effective.len(), "difference")
+        ),
+        (Some(_), _) => "No drift: the plan is in effect.".to_owned(),
+        (None, Some(division)) => {
+            let cpus = format!(
+                "No plan is active. {} {} kept for real-time work ({})",
+                division.real_time.named(),
+                if division.real_time.len() == 1 {
+                    "is"
+                } else {
+                    "are"
+                },
+                division.chosen_by
+            );
+            match status.problems() {
+                0 => format!("{cpus}, and nothing was found that disturbs it."),
+                count => format!("{cpus}: {} below.", plural(count, "problem")),
+            }
+        }
+        (None, None) => "No plan is active, and no setting keeps CPUs for real-time work. \
+             `rampart plan propose` writes a plan, `rampart apply PLAN` applies it."
+            .to_owned(),
+    }
 }
 
 fn plan_line(plan: &StatusPlan) -> String {

@@ -12,7 +12,7 @@ mod tests;
 mod topology;
 mod virtualisation;
 
-pub(crate) use knob_values::is_of_each_cpu;
+pub(crate) use knob_values::{is_managed, is_of_each_cpu};
 pub use knob_values::{read_figure_findings, read_knob_values};
 use rampart_model::{
     ClockSource, Machine, OperatingSystem, PreemptionModel, SystemManagementInterrupts,

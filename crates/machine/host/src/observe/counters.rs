@@ -7,6 +7,7 @@ use rampart_model::{CpuId, CpuSet, Nanos, ObservedCount, ObservedCpu, ObservedIn
 
 use super::threads::TICK;
 use crate::MachineRoot;
+use crate::facts::{is_managed, is_of_each_cpu};
 
 /// Parses a table with a column for each online CPU into name, counts and the words after them.
 pub(crate) fn table(text: &str) -> Vec<(String, BTreeMap<CpuId, u64>, String)> {
@@ -58,7 +59,11 @@ pub(super) fn interrupts(root: &MachineRoot) -> Vec<ObservedInterrupt> {
             } else {
                 words
             };
+            let fixed = name
+                .parse()
+                .is_ok_and(|number| is_fixed(root, number, &action));
             ObservedInterrupt {
+                fixed,
                 affinity: set("smp_affinity_list"),
                 effective: set("effective_affinity_list"),
                 action,
@@ -67,6 +72,10 @@ pub(super) fn interrupts(root: &MachineRoot) -> Vec<ObservedInterrupt> {
             }
         })
         .collect()
+}
+
+fn is_fixed(root: &MachineRoot, number: u32, action: &str) -> bool {
+    is_managed(root, number) == Some(true) || is_of_each_cpu(root, number, action)
 }
 
 /// Returns every kind of softirq.

@@ -2,11 +2,11 @@
 //! Colocations: activity that the plan allows, or does not forbid, and that causes latency.
 
 use rampart_model::{
-    ActivePlan, CpuRole, CpuStatus, ObservedThread, SchedulingPolicy, Severity, SmtPolicy,
-    StatusFinding, VitalThread,
+    CpuRole, CpuStatus, ObservedThread, SchedulingPolicy, Severity, SmtPolicy, StatusFinding,
+    VitalThread,
 };
 
-use super::{STATE_RULE, StateComparison, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, commands, first_few, named};
 use crate::Rule;
 
 /// A real-time thread that runs for this part of the time starves threads of lower priority.
@@ -69,17 +69,16 @@ pub(super) const HOUSEKEEPING_OVERLOADED: StateRule = StateRule::colocation(Rule
 
 pub(super) fn check(
     comparison: &StateComparison<'_>,
-    plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,
 ) {
     for cpu in cpus {
         foreign(comparison, cpu, findings);
         starved(comparison, cpu, findings);
-        unbound(comparison, plan, cpu, findings);
+        unbound(comparison, cpu, findings);
     }
-    siblings(comparison, plan, cpus, findings);
-    housekeeping(plan, cpus, findings);
+    siblings(comparison, cpus, findings);
+    housekeeping(comparison, cpus, findings);
 }
 
 fn threads_on<'a>(
@@ -88,10 +87,6 @@ fn threads_on<'a>(
 ) -> impl Iterator<Item = &'a ObservedThread> {
     let (later, cpu) = (comparison.later, cpu.cpu);
     later.threads.iter().filter(move |thread| thread.cpu == cpu)
-}
-
-fn named(thread: &ObservedThread) -> String {
-    format!("{} ({})", thread.name, thread.thread)
 }
 
 fn is_real_time(thread: &ObservedThread) -> bool {
@@ -180,25 +175,37 @@ fn starved(comparison: &StateComparison<'_>, cpu: &CpuStatus, findings: &mut Vec
             first_few(&names),
             format!("a priority above {}", priority(spinning)),
         )
-        .fix(format!(
-            "write {knob} = \"apply\" in the plan's [host] (`rampart knobs {knob}` explains it)"
-        )),
+        .fix(match comparison.plan {
+            Some(_) => format!(
+                "write {knob} = \"apply\" in the plan's [host] (`rampart knobs {knob}` explains it)"
+            ),
+            None => above(spinning, &below),
+        }),
     );
 }
 
-/// Reports threads without a domain that sleep on a real-time CPU and may run there again.
-fn unbound(
-    comparison: &StateComparison<'_>,
-    plan: &ActivePlan,
-    cpu: &CpuStatus,
-    findings: &mut Vec<StatusFinding>,
-) {
-    let housekeeping = &plan.resolved.housekeeping;
-    let Some(owner) = comparison.real_time_owner(cpu.cpu) else {
-        return;
+/// Returns the commands that give kernel threads a priority above a thread that spins. The highest
+/// priority leaves none above it, so that thread gets the lowest first.
+fn above(spinning: &ObservedThread, below: &[&ObservedThread]) -> String {
+    let (first, priority) = match priority(spinning) {
+        99.. => (Some(format!("chrt --fifo --pid 1 {}", spinning.thread)), 2),
+        priority => (None, priority + 1),
     };
-    let sleeping: Vec<String> = threads_on(comparison, cpu)
-        .filter(|thread| !thread.bound && comparison.domain_of(thread) != Some(owner))
+    let each = below
+        .iter()
+        .map(|thread| format!("chrt --fifo --pid {priority} {}", thread.thread));
+    let all: Vec<String> = first.into_iter().chain(each).collect();
+    all.join(" && ")
+}
+
+/// Reports threads that are not the work of a real-time CPU, sleep there and may run there again.
+fn unbound(comparison: &StateComparison<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
+    let housekeeping = &comparison.housekeeping;
+    if !comparison.is_reserved(cpu.cpu) {
+        return;
+    }
+    let sleeping: Vec<&ObservedThread> = threads_on(comparison, cpu)
+        .filter(|thread| !thread.bound && !comparison.is_work_of_cpu(thread))
         // A thread that ran is reported as unwanted activity.
         .filter(|thread| !comparison.is_own(thread) && comparison.used(thread).0 == 0)
         .filter(|thread| {
@@ -207,35 +214,37 @@ fn unbound(
                 .as_ref()
                 .is_some_and(|cpus| cpus.contains(cpu.cpu) && cpus.len() > 1)
         })
-        .map(named)
         .collect();
     if sleeping.is_empty() {
         return;
     }
+    let names: Vec<String> = sleeping.iter().map(|thread| named(thread)).collect();
+    let fix = sleeping
+        .iter()
+        .map(|thread| format!("taskset --pid --cpu-list {housekeeping} {}", thread.thread));
     findings.push(
         UNBOUND_WORK
             .finding(
                 cpu.owner.as_deref(),
                 format!("CPU {}", cpu.cpu),
-                "threads that do not belong to the CPU's domain sleep here and may run here",
+                match comparison.plan {
+                    Some(_) => {
+                        "threads that do not belong to the CPU's domain sleep here and may run here"
+                    }
+                    None => "threads that are no real-time work sleep here and may run here",
+                },
             )
-            .values(first_few(&sleeping), housekeeping.named().to_string())
-            .fix(format!(
-                "taskset --pid --cpu-list {housekeeping} THREAD for each"
-            )),
+            .values(first_few(&names), housekeeping.named().to_string())
+            .fix(commands(fix)),
     );
 }
 
 fn siblings(
     comparison: &StateComparison<'_>,
-    plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,
 ) {
-    let is_owned = |cpu| {
-        let owner = comparison.real_time_owner(cpu);
-        owner.is_some_and(|owner| !owner.is_empty())
-    };
+    let is_owned = |cpu| comparison.is_real_time(cpu);
     let busy = |cpu: &&CpuStatus| cpu.busy >= BUSY;
     for cpu in cpus.iter().filter(busy).filter(|cpu| is_owned(cpu.cpu)) {
         let Some(observed) = comparison.later.cpus.get(&cpu.cpu) else {
@@ -245,7 +254,9 @@ fn siblings(
             .iter()
             .filter(|other| other.cpu != cpu.cpu && observed.siblings.contains(other.cpu));
         for other in siblings.filter(busy) {
-            let planned = plan.resolved.smt == SmtPolicy::SameOwner && other.owner == cpu.owner;
+            let planned = comparison.plan.is_some_and(|plan| {
+                plan.resolved.smt == SmtPolicy::SameOwner && other.owner == cpu.owner
+            });
             // Of two real-time CPUs the pair is reported once.
             if planned || (other.cpu < cpu.cpu && is_owned(other.cpu)) {
                 continue;
@@ -265,13 +276,22 @@ fn siblings(
                         ),
                         format!("CPU {} idle", other.cpu),
                     )
-                    .fix("write smt = \"idle-sibling\" in the plan's [machine]"),
+                    .fix(match comparison.plan {
+                        Some(_) => {
+                            "write smt = \"idle-sibling\" in the plan's [machine]".to_owned()
+                        }
+                        None => format!("echo 0 > /sys/devices/system/cpu/cpu{}/online", other.cpu),
+                    }),
             );
         }
     }
 }
 
-fn housekeeping(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
+fn housekeeping(
+    comparison: &StateComparison<'_>,
+    cpus: &[CpuStatus],
+    findings: &mut Vec<StatusFinding>,
+) {
     let housekeeping: Vec<&CpuStatus> = cpus
         .iter()
         .filter(|cpu| cpu.online && cpu.role == Some(CpuRole::Housekeeping))
@@ -285,13 +305,16 @@ fn housekeeping(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<Status
         HOUSEKEEPING_OVERLOADED
             .finding(
                 None,
-                format!("housekeeping {}", plan.resolved.housekeeping.named()),
+                format!("housekeeping {}", comparison.housekeeping.named()),
                 "the housekeeping CPUs are overloaded, and kernel work for the domains waits",
             )
             .values(
                 format!("busy {:.0} %", 100.0 * busy),
                 format!("less than {:.0} %", 100.0 * OVERLOADED),
             )
-            .fix("add housekeeping CPUs in the plan's [machine]"),
+            .fix(match comparison.plan {
+                Some(_) => "add housekeeping CPUs in the plan's [machine]",
+                None => "keep fewer CPUs for real-time work, or start less ordinary work",
+            }),
     );
 }

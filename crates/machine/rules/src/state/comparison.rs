@@ -3,15 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{ActivePlan, CpuId, CpuRole, Nanos, Observation, ObservedThread, Plan};
+use rampart_model::{
+    ActivePlan, CpuId, CpuRole, CpuSet, Nanos, Observation, ObservedThread, Plan, SchedulingPolicy,
+};
 
-/// Two observations of a machine and its active plan.
+/// Two observations of a machine, with its active plan if there is one.
 #[derive(Debug)]
 pub struct StateComparison<'a> {
     /// The active plan.
     pub plan: Option<&'a ActivePlan>,
     /// The active plan as it was written; `None` if its text cannot be parsed any more.
     pub planned: Option<Plan>,
+    /// The real-time CPUs of the plan; without one, those that settings of the machine keep for
+    /// real-time work.
+    pub real_time: CpuSet,
+    /// The CPUs for all other work.
+    pub housekeeping: CpuSet,
     /// The observation at the start of the interval.
     pub earlier: &'a Observation,
     /// The observation at the end of the interval.
@@ -81,17 +88,52 @@ impl<'a> StateComparison<'a> {
         self.own.contains(&thread.process)
     }
 
-    /// Returns the domain of a real-time CPU; an empty name for an idle sibling, which must run
-    /// nothing.
+    /// Returns the role of a CPU; `None` without a plan if no setting of the machine gives it one.
     #[must_use]
-    pub fn real_time_owner(&self, cpu: CpuId) -> Option<&'a str> {
-        let ownership = self.plan?.resolved.cpu(cpu)?;
-        match ownership.role {
-            CpuRole::RealTime | CpuRole::VirtualCpu(_) => {
-                Some(ownership.owner.as_deref().unwrap_or_default())
-            }
-            CpuRole::IdleSibling => Some(""),
-            _ => None,
+    pub fn role(&self, cpu: CpuId) -> Option<CpuRole> {
+        match self.plan {
+            Some(plan) => plan.resolved.cpu(cpu).map(|ownership| ownership.role),
+            None if self.real_time.contains(cpu) => Some(CpuRole::RealTime),
+            None if self.real_time.is_empty() => None,
+            None => self
+                .housekeeping
+                .contains(cpu)
+                .then_some(CpuRole::Housekeeping),
         }
+    }
+
+    /// Returns whether real-time work runs on a CPU.
+    #[must_use]
+    pub fn is_real_time(&self, cpu: CpuId) -> bool {
+        let role = self.role(cpu);
+        matches!(role, Some(CpuRole::RealTime | CpuRole::VirtualCpu(_)))
+    }
+
+    /// Returns whether a CPU is kept for the work of its owner: a real-time CPU or its idle sibling.
+    #[must_use]
+    pub fn is_reserved(&self, cpu: CpuId) -> bool {
+        self.is_real_time(cpu) || self.role(cpu) == Some(CpuRole::IdleSibling)
+    }
+
+    /// Returns whether a thread does the work of the reserved CPU that it is on: it belongs to the
+    /// CPU's domain. Without a plan no thread is known to, so the real-time threads of programs and
+    /// the virtual CPUs that are bound to real-time CPUs are taken for their work.
+    #[must_use]
+    pub fn is_work_of_cpu(&self, thread: &ObservedThread) -> bool {
+        if let Some(plan) = self.plan {
+            let owner = plan
+                .resolved
+                .cpu(thread.cpu)
+                .filter(|ownership| ownership.role != CpuRole::IdleSibling)
+                .and_then(|ownership| ownership.owner.as_deref());
+            return owner.is_some() && self.domain_of(thread) == owner;
+        }
+        let is_virtual_cpu = thread.name.starts_with("CPU ") && thread.name.ends_with("/KVM");
+        let is_real_time = thread.policy.is_some_and(SchedulingPolicy::is_real_time);
+        let is_bound = thread
+            .affinity
+            .as_ref()
+            .is_some_and(|cpus| cpus.is_subset(&self.real_time));
+        !thread.kernel && is_bound && (is_virtual_cpu || is_real_time)
     }
 }

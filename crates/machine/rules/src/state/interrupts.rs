@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{ActivePlan, ChangeTarget, CpuSet, ObservedInterrupt, Severity, StatusFinding};
 
 use super::drift::{interrupt_of, written};
-use super::{STATE_RULE, StateComparison, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, commands, first_few};
 use crate::Rule;
 
 pub(super) const INTERRUPT_MOVED: StateRule = StateRule::drift(Rule {
@@ -17,6 +17,55 @@ pub(super) const INTERRUPT_MOVED: StateRule = StateRule::drift(Rule {
     source: "Linux Documentation/core-api/irq/irq-affinity.rst",
     ..STATE_RULE
 });
+
+pub(super) const INTERRUPT_ROUTED: StateRule = StateRule::unwanted_activity(Rule {
+    id: "interrupt-routed",
+    severity: Severity::Warning,
+    title: "Without a plan, no interrupt of a device is routed to a real-time CPU",
+    reason: "It arrives there at any time, and its handler runs before every thread.",
+    source: "Linux Documentation/core-api/irq/irq-affinity.rst",
+    ..STATE_RULE
+});
+
+/// Reports interrupts that the kernel delivers to real-time CPUs of a machine without a plan.
+pub(super) fn routed(comparison: &StateComparison<'_>, findings: &mut Vec<StatusFinding>) {
+    let real_time = &comparison.real_time;
+    let reaching: Vec<(u32, &ObservedInterrupt, CpuSet)> = comparison
+        .later
+        .interrupts
+        .iter()
+        .filter_map(|interrupt| {
+            let number: u32 = interrupt.name.parse().ok()?;
+            // Without an effective affinity the kernel may choose any CPU of the affinity.
+            let effective = interrupt.effective.as_ref().filter(|cpus| !cpus.is_empty());
+            let reached = effective.or(interrupt.affinity.as_ref())?;
+            let on = reached.intersection(real_time);
+            let reaches = !on.is_empty() && !is_fixed(comparison, number, interrupt);
+            reaches.then_some((number, interrupt, on))
+        })
+        .collect();
+    if reaching.is_empty() {
+        return;
+    }
+    let names: Vec<String> = reaching
+        .iter()
+        .map(|(number, interrupt, on)| format!("{number} ({}) on {on}", interrupt.action))
+        .collect();
+    let housekeeping = &comparison.housekeeping;
+    let fix = reaching
+        .iter()
+        .map(|(number, ..)| format!("echo {housekeeping} > /proc/irq/{number}/smp_affinity_list"));
+    findings.push(
+        INTERRUPT_ROUTED
+            .finding(
+                None,
+                "/proc/irq",
+                "interrupts of devices are routed to real-time CPUs",
+            )
+            .values(first_few(&names), housekeeping.named().to_string())
+            .fix(commands(fix)),
+    );
+}
 
 pub(super) fn check(
     comparison: &StateComparison<'_>,
@@ -51,7 +100,7 @@ pub(super) fn check(
         let unplanned = match (assigned.get(&number), planned) {
             (Some(cpus), _) => present.difference(cpus),
             (None, Some(planned)) => present.difference(&planned.cpus),
-            (None, None) if is_fixed(comparison, plan, number, interrupt) => continue,
+            (None, None) if is_fixed(comparison, number, interrupt) => continue,
             (None, None) => interrupt
                 .effective
                 .as_ref()
@@ -83,14 +132,9 @@ pub(super) fn check(
     );
 }
 
-/// Returns whether the plan could not move an interrupt: the kernel refused when the plan was
-/// applied, or it is a timer of each CPU.
-fn is_fixed(
-    comparison: &StateComparison<'_>,
-    plan: &ActivePlan,
-    number: u32,
-    interrupt: &ObservedInterrupt,
-) -> bool {
+/// Returns whether an interrupt cannot be moved: the kernel refused when the plan was applied or
+/// manages its affinity, or it is a timer of each CPU.
+fn is_fixed(comparison: &StateComparison<'_>, number: u32, interrupt: &ObservedInterrupt) -> bool {
     // A timer of each CPU counts on all CPUs and has no effective affinity. Number 0 is the timer
     // of every x86 machine.
     let online = &comparison.later.online;
@@ -102,5 +146,8 @@ fn is_fixed(
         && online
             .iter()
             .all(|cpu| interrupt.counts.get(&cpu).is_some_and(|count| *count > 0));
-    plan.kept_interrupts.contains(&number) || of_each_cpu || number == 0
+    let is_kept = comparison
+        .plan
+        .is_some_and(|plan| plan.kept_interrupts.contains(&number));
+    is_kept || interrupt.fixed || of_each_cpu || number == 0
 }

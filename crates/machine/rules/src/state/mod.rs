@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules of states: the active plan compared with the machine as it is now.
+//! Rules of states: the machine as it is now, compared with its active plan, or with the isolation
+//! that its settings intend if no plan is active.
 
 mod caches;
 mod colocation;
 mod comparison;
 mod drift;
 mod interrupts;
+mod pile_up;
 mod threads;
 mod unwanted_activity;
 
-use rampart_model::{ActivePlan, CpuStatus, Severity, StatusFinding, StatusSubject};
+use rampart_model::{CpuStatus, ObservedThread, Severity, StatusFinding, StatusSubject};
 
 use crate::{Rule, RuleBook};
 
 pub use comparison::StateComparison;
+pub use threads::supervisor_gone;
 
 /// A rule of states with its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +89,7 @@ impl StateRule {
 }
 
 /// The rules of states, in the order of their checks.
-pub const STATE_RULES: [StateRule; 25] = [
+pub const STATE_RULES: [StateRule; 28] = [
     drift::PLAN_INCOMPLETE,
     drift::KERNEL_RESTARTED,
     drift::PLAN_EDITED,
@@ -100,14 +103,17 @@ pub const STATE_RULES: [StateRule; 25] = [
     threads::THREAD_CPU,
     threads::THREAD_POLICY,
     threads::PROGRAM_GONE,
+    threads::SUPERVISOR_GONE,
     colocation::FOREIGN_REAL_TIME,
     colocation::KERNEL_THREAD_STARVED,
     colocation::SPINNING_THREAD,
     colocation::UNBOUND_WORK,
+    pile_up::THREADS_PILE_UP,
     colocation::BUSY_SIBLINGS,
     colocation::HOUSEKEEPING_OVERLOADED,
     unwanted_activity::PROCESS,
     unwanted_activity::INTERRUPT,
+    interrupts::INTERRUPT_ROUTED,
     unwanted_activity::KERNEL_THREAD,
     unwanted_activity::CPU_THREAD,
     unwanted_activity::SOFTIRQ,
@@ -120,26 +126,42 @@ pub fn state_rule(id: &str) -> Option<StateRule> {
     STATE_RULES.into_iter().find(|rule| rule.rule.id == id)
 }
 
-/// Returns all findings about a machine with an active plan, the most severe first.
+/// Returns all findings about a machine, the most severe first.
 #[must_use]
-pub fn check_state(
-    comparison: &StateComparison<'_>,
-    plan: &ActivePlan,
-    cpus: &[CpuStatus],
-) -> Vec<StatusFinding> {
+pub fn check_state(comparison: &StateComparison<'_>, cpus: &[CpuStatus]) -> Vec<StatusFinding> {
     let mut findings = Vec::new();
-    drift::check(comparison, plan, &mut findings);
-    threads::check(comparison, plan, &mut findings);
-    colocation::check(comparison, plan, cpus, &mut findings);
-    unwanted_activity::check(plan, cpus, &mut findings);
+    match comparison.plan {
+        Some(plan) => {
+            drift::check(comparison, plan, &mut findings);
+            threads::check(comparison, plan, &mut findings);
+        }
+        // With a plan, interrupts that moved are drift.
+        None => interrupts::routed(comparison, &mut findings),
+    }
+    colocation::check(comparison, cpus, &mut findings);
+    pile_up::check(comparison, cpus, &mut findings);
+    unwanted_activity::check(comparison, cpus, &mut findings);
     // The sort is stable and keeps the order of the checks within one severity.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.finding.severity));
     findings
 }
 
+/// Returns the name of a thread with its number.
+fn named(thread: &ObservedThread) -> String {
+    format!("{} ({})", thread.name, thread.thread)
+}
+
+/// Returns one command for each item, all on one line; at most as many as [`first_few`] names.
+fn commands(items: impl IntoIterator<Item = String>) -> String {
+    let commands: Vec<String> = items.into_iter().take(SHOWN).collect();
+    commands.join(" && ")
+}
+
+/// Number of items that a finding names.
+const SHOWN: usize = 4;
+
 /// Returns the first few names, and the number of the others.
 fn first_few(names: &[String]) -> String {
-    const SHOWN: usize = 4;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
     match names.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),

@@ -37,6 +37,29 @@ pub(super) const PROGRAM_GONE: StateRule = StateRule::drift(Rule {
     ..STATE_RULE
 });
 
+pub(super) const SUPERVISOR_GONE: StateRule = StateRule::drift(Rule {
+    id: "supervisor-gone",
+    severity: Severity::Error,
+    title: "The supervisor of each running program runs",
+    reason: "Without it no process restarts the program or places its threads.",
+    ..STATE_RULE
+});
+
+/// Returns the finding about the program of a domain whose supervisor was killed. `program` is its
+/// process.
+#[must_use]
+pub fn supervisor_gone(domain: &str, program: Option<u32>) -> StatusFinding {
+    let process = program.map_or_else(String::new, |process| format!(" (process {process})"));
+    SUPERVISOR_GONE
+        .finding(
+            Some(domain),
+            format!("domain {domain}"),
+            format!("the supervisor was killed, and the program{process} runs unsupervised"),
+        )
+        .values("no supervisor", "a supervisor")
+        .fix(format!("rampart down {domain} && rampart up {domain}"))
+}
+
 pub(super) fn check(
     comparison: &StateComparison<'_>,
     plan: &ActivePlan,
@@ -202,6 +225,10 @@ fn program(comparison: &StateComparison<'_>, name: &str, findings: &mut Vec<Stat
     else {
         return;
     };
+    if program.alive && !program.supervised {
+        findings.push(supervisor_gone(name, program.process));
+        return;
+    }
     // A program that ended under its supervisor is as planned. If the last recorded state is up and
     // nothing runs, the supervisor itself is gone.
     if program.current_state() != ProgramState::Stopped || !program.state.is_up() {

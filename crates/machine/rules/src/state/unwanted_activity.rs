@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Unwanted activity: one finding for each real-time CPU and kind of noise source.
+//! Unwanted activity: one finding for each real-time CPU and kind of noise source, with or without a
+//! plan.
 
-use rampart_model::{
-    ActivePlan, CpuStatus, NoiseSource, NoiseSourceKind, Severity, StatusFinding, plural,
-};
+use rampart_model::{CpuStatus, NoiseSource, NoiseSourceKind, Severity, StatusFinding, plural};
 
-use super::{STATE_RULE, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, commands, first_few};
 use crate::Rule;
 
 pub(super) const PROCESS: StateRule = StateRule::unwanted_activity(Rule {
@@ -61,7 +60,11 @@ pub(super) const CROSS_CALL: StateRule = StateRule::unwanted_activity(Rule {
     ..STATE_RULE
 });
 
-pub(super) fn check(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
+pub(super) fn check(
+    comparison: &StateComparison<'_>,
+    cpus: &[CpuStatus],
+    findings: &mut Vec<StatusFinding>,
+) {
     for cpu in cpus {
         for kind in [
             NoiseSourceKind::Process,
@@ -77,14 +80,14 @@ pub(super) fn check(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<St
                 .filter(|source| source.kind == kind)
                 .collect();
             if !sources.is_empty() {
-                findings.push(of_kind(plan, cpu, kind, &sources));
+                findings.push(of_kind(comparison, cpu, kind, &sources));
             }
         }
     }
 }
 
 fn of_kind(
-    plan: &ActivePlan,
+    comparison: &StateComparison<'_>,
     cpu: &CpuStatus,
     kind: NoiseSourceKind,
     sources: &[&NoiseSource],
@@ -96,47 +99,74 @@ fn of_kind(
             None => format!("{}, {}", source.name, plural(source.count, "time")),
         })
         .collect();
+    let housekeeping = &comparison.housekeeping;
+    let numbers = || sources.iter().filter_map(|source| source.number);
+    let move_threads = || {
+        commands(
+            numbers().map(|thread| format!("taskset --pid --cpu-list {housekeeping} {thread}")),
+        )
+    };
     let (rule, what, fix) = match kind {
         NoiseSourceKind::Process => (
             PROCESS,
-            "processes that do not belong to the CPU's domain ran here",
-            match &cpu.owner {
-                Some(_) => {
-                    "taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, for each (rampart move PID --to OWNER for processes of the domain)"
-                }
-                None => "taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, for each",
+            match comparison.plan {
+                Some(_) => "processes that do not belong to the CPU's domain ran here",
+                None => "ordinary threads ran here, on a CPU that is kept for real-time work",
+            },
+            match (&cpu.owner, comparison.plan) {
+                (Some(owner), _) => format!(
+                    "{} (rampart move PID --to {owner} for processes of the domain)",
+                    move_threads()
+                ),
+                (None, Some(_)) => move_threads(),
+                (None, None) => format!(
+                    "{} (or, if they are the work of this CPU, apply a plan that gives it to them: \
+                     rampart plan propose)",
+                    move_threads()
+                ),
             },
         ),
         NoiseSourceKind::KernelThread => (
             KERNEL_THREAD,
             "kernel threads that can run elsewhere ran here",
-            "taskset --pid --cpu-list HOUSEKEEPING THREAD, for each (`rampart check` lists the settings that keep them away)",
+            format!(
+                "{} (`rampart check` lists the settings that keep them away)",
+                move_threads()
+            ),
         ),
         NoiseSourceKind::CpuThread => (
             CPU_THREAD,
             "kernel threads that are bound to this CPU ran here",
-            "`rampart knobs` lists the settings that reduce their work",
+            "`rampart knobs` lists the settings that reduce their work".to_owned(),
         ),
         NoiseSourceKind::Interrupt => (
             INTERRUPT,
             "interrupts that do not belong to the CPU's domain arrived here",
-            "echo HOUSEKEEPING > /proc/irq/NUMBER/smp_affinity_list, for each (or give them to the domain with `interrupts` in the plan)",
+            commands(
+                numbers()
+                    .map(|number| format!("echo {housekeeping} > /proc/irq/{number}/smp_affinity_list")),
+            ) + match comparison.plan {
+                Some(_) => " (or give them to the domain with `interrupts` in the plan)",
+                None => "",
+            },
         ),
         NoiseSourceKind::Softirq => (
             SOFTIRQ,
             "softirqs of devices ran here",
-            "move the interrupts that raise them, and the packet steering (rps_cpus) of their interfaces",
+            "move the interrupts that raise them, and the packet steering (rps_cpus) of their interfaces"
+                .to_owned(),
         ),
         NoiseSourceKind::CrossCall => (
             CROSS_CALL,
             "other CPUs interrupted this CPU to run a function",
-            "`rampart knobs` lists the settings that cause such calls",
+            "`rampart knobs` lists the settings that cause such calls".to_owned(),
         ),
     };
-    let fix = fix
-        .replace("HOUSEKEEPING", &plan.resolved.housekeeping.to_string())
-        .replace("OWNER", cpu.owner.as_deref().unwrap_or_default());
+    let expected = match comparison.plan {
+        Some(_) => "activity of its domain only",
+        None => "real-time threads only",
+    };
     rule.finding(cpu.owner.as_deref(), format!("CPU {}", cpu.cpu), what)
-        .values(first_few(&names), "activity of its domain only")
+        .values(first_few(&names), expected)
         .fix(fix)
 }

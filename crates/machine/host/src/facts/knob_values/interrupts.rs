@@ -33,14 +33,18 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<InterruptReading> {
         effective: root
             .line(&format!("{proc}/effective_affinity_list"))
             .and_then(|text| text.parse().ok()),
-        // Only kernels with CONFIG_GENERIC_IRQ_DEBUGFS have this file.
-        managed: root
-            .text(&format!("sys/kernel/debug/irq/irqs/{number}"))
-            .map(|text| text.contains("IRQD_AFFINITY_MANAGED")),
+        managed: is_managed(root, number),
         per_cpu,
         chip,
         name,
     })
+}
+
+/// Returns whether the kernel manages the affinity of an interrupt, which cannot be changed then. Only
+/// kernels with CONFIG_GENERIC_IRQ_DEBUGFS show it.
+pub(crate) fn is_managed(root: &MachineRoot, number: u32) -> Option<bool> {
+    root.text(&format!("sys/kernel/debug/irq/irqs/{number}"))
+        .map(|text| text.contains("IRQD_AFFINITY_MANAGED"))
 }
 
 fn chip_name(root: &MachineRoot, number: u32) -> String {

@@ -5,7 +5,7 @@ mod files;
 mod interrupts;
 mod processes;
 
-pub(crate) use interrupts::is_of_each_cpu;
+pub(crate) use interrupts::{is_managed, is_of_each_cpu};
 
 use rampart_model::{CpuSet, Finding, Machine};
 use rampart_rules::{
