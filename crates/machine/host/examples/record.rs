@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records the machine for a test: copies the files that `read_machine`, `read_knob_values` and
 //! `read_environment` read into a directory. Usage: `record DIRECTORY`. Review the result before
-//! sharing it: it contains the host name, the kernel command line and the names of processes.
+//! sharing it: it contains the host name, the kernel command line, the kernel log and the names of processes.
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rampart_host::{MachineRoot, read_knob_values};
+use rampart_model::CpuSet;
+
 const CPU: &str = "sys/devices/system/cpu";
 
-/// Returns the paths to copy; `*` matches any name.
+/// Returns the paths to copy; `*` matches any name, `**` one or more directories.
 fn patterns() -> Vec<String> {
     let plain = [
         "etc/os-release",
@@ -123,6 +126,8 @@ fn patterns() -> Vec<String> {
         "proc/*/comm",
         "proc/*/stat",
         "proc/*/status",
+        "proc/*/task/*/stat",
+        "proc/*/task/*/status",
         "proc/irq/*/smp_affinity_list",
         "proc/irq/*/effective_affinity_list",
         "sys/kernel/debug/irq/irqs/*",
@@ -141,11 +146,15 @@ fn patterns() -> Vec<String> {
         .collect()
 }
 
-/// Converts a path template of the rules to a pattern: names with braces become `*`.
+/// Converts a path template of the rules to a pattern: names with braces become `*`, directories at any depth `**`.
 fn starred(template: &str) -> String {
     let parts = template.split('/').filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts
-        .map(|part| if part.contains('{') { "*" } else { part })
+        .map(|part| match part {
+            "{groups}" => "**",
+            part if part.contains('{') => "*",
+            part => part,
+        })
         .collect();
     parts.join("/")
 }
@@ -155,11 +164,14 @@ fn copy(from: &Path, to: &Path, pattern: &str) -> io::Result<usize> {
         Some((first, rest)) => (first, Some(rest)),
         None => (pattern, None),
     };
-    let names: Vec<PathBuf> = if first == "*" {
-        std::fs::read_dir(from)
-            .into_iter()
-            .flatten()
-            .flatten()
+    let names: Vec<PathBuf> = if first == "*" || first == "**" {
+        let entries = std::fs::read_dir(from).into_iter().flatten().flatten();
+        let is_wanted = |entry: &std::fs::DirEntry| {
+            // Links would lead in circles.
+            first == "*" || entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        entries
+            .filter(is_wanted)
             .map(|entry| entry.file_name().into())
             .collect()
     } else {
@@ -168,6 +180,9 @@ fn copy(from: &Path, to: &Path, pattern: &str) -> io::Result<usize> {
     let mut copied = 0;
     for name in names {
         let (from, to) = (from.join(&name), to.join(&name));
+        if first == "**" {
+            copied += copy(&from, &to, pattern)?;
+        }
         copied += match rest {
             Some(rest) => copy(&from, &to, rest)?,
             None => match std::fs::read(&from) {
@@ -191,6 +206,13 @@ fn main() -> io::Result<()> {
     let mut copied = 0;
     for pattern in patterns() {
         copied += copy(Path::new("/"), &target, &pattern)?;
+    }
+    let readings = read_knob_values(&MachineRoot::system(), &CpuSet::new());
+    if let Some(log) = readings.kernel_log {
+        let file = target.join("var/log/dmesg");
+        std::fs::create_dir_all(file.parent().unwrap_or(&target))?;
+        std::fs::write(&file, log.join("\n"))?;
+        copied += 1;
     }
     println!(
         "{copied} files copied, without the kernel configuration: write the lines that matter to boot/config-RELEASE"

@@ -90,6 +90,10 @@ pub(crate) fn location_texts(location: Location) -> Vec<String> {
         Location::KernelOption(option) => vec![option.to_owned()],
         Location::ThreadPolicy(names) | Location::ThreadAffinity(names) => threads(names),
         Location::Program(names) => names.iter().map(|name| format!("program {name}")).collect(),
+        Location::KernelLog(texts) => texts
+            .iter()
+            .map(|text| format!("kernel log: {text}"))
+            .collect(),
         Location::Fact(_, location) => vec![location.to_owned()],
         Location::Guest(location) => vec![location.to_owned()],
     }

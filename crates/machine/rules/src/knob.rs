@@ -35,8 +35,12 @@ pub struct Knob {
     /// The kernels that have it.
     pub kernels: Kernels,
     /// How to change it, one alternative on each line; `None` if the location is enough. `{real-time}` and `{housekeeping}`
-    /// are replaced by the CPUs, a line `{add} PARAMETERS` by the command that adds kernel parameters, and the line
-    /// `{real-time-kernel}` by the one that installs a kernel with PREEMPT_RT.
+    /// are replaced by the CPUs, a line `{add} PARAMETERS` by the command that adds kernel parameters, `{remove} NAME,NAME` by the one that removes
+    /// them, and the line
+    /// `{real-time-kernel}` by the one that installs a kernel with PREEMPT_RT. A deviating location has the form
+    /// `PATH`, `PATH (NAME)`, or `process NUMBER (NAME)`: a line with `{name}`, `{id}` or `{expected}` is repeated for
+    /// each, joined by `; `; `{names}` is replaced by all names, joined by commas, and `{paths}` by all paths without
+    /// a name. A line without what it names is left out.
     pub fix: Option<&'static str>,
     /// How to verify it, if reading the location again is not enough.
     pub verify: Option<&'static str>,
@@ -137,6 +141,8 @@ pub enum Location {
     ThreadAffinity(&'static [&'static str]),
     /// Whether one of these programs runs.
     Program(&'static [&'static str]),
+    /// Messages of the kernel since it started that contain one of these texts.
+    KernelLog(&'static [&'static str]),
     /// A property that follows from several files.
     Fact(Fact, &'static str),
     /// A setting of one guest that no file of the host shows.
@@ -229,6 +235,12 @@ pub enum When {
     ControlGroupsV2,
     /// If the kernel is built with this option.
     Option(&'static str),
+    /// If the processor has this feature, as `/proc/cpuinfo` names it.
+    Feature(&'static str),
+    /// If the kernel limits the time of real-time threads.
+    Throttling,
+    /// If irqbalance does not run, or may use a real-time CPU.
+    BalancedInterrupts,
 }
 
 impl When {
@@ -251,6 +263,9 @@ impl When {
             Self::ControlGroupsV1 => "cgroup v1",
             Self::ControlGroupsV2 => "cgroup v2",
             Self::Option(option) => return format!("kernels with {option}"),
+            Self::Feature(feature) => return format!("processors with {feature}"),
+            Self::Throttling => "kernels that limit the time of real-time threads",
+            Self::BalancedInterrupts => "an irqbalance that may use the real-time CPUs",
         };
         words.to_owned()
     }

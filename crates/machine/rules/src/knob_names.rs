@@ -128,7 +128,7 @@ fn kernel_names(location: Location) -> impl Iterator<Item = String> {
             .map(str::to_owned)
             .collect(),
         Location::Program(programs) => programs.iter().map(|name| (*name).to_owned()).collect(),
-        Location::Guest(_) => Vec::new(),
+        Location::Guest(_) | Location::KernelLog(_) => Vec::new(),
     };
     names.into_iter()
 }

@@ -57,7 +57,8 @@ pub use machine::harm::{HARM, by_harm, harm};
 pub use machine::kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use machine::readings;
 pub use machine::readings::{
-    InterruptReading, KernelThreadReading, LocationValue, ProcessLimits, Reading, Readings, Unread,
+    InterruptReading, KernelThreadReading, LocationValue, ProcessLimits, ProgramThreadReading,
+    Reading, Readings, Unread,
 };
 pub use plan::{
     Claim, Claims, PLAN_RULES, PlanContext, check_plan, detach_driver_problem, detach_problems,

@@ -39,7 +39,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "all partitions are valid",
         location: Location::Fact(
             Fact::Partitions,
-            "/sys/fs/cgroup/{group}/cpuset.cpus.partition",
+            "/sys/fs/cgroup/{groups}/cpuset.cpus.partition",
         ),
         expected: Expected::Text("none is invalid"),
         applies: &[When::ControlGroupsV2],
@@ -56,7 +56,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partition-modes",
         title: "partitions of control groups",
-        location: text(&["/sys/fs/cgroup/{group}/cpuset.cpus.partition"]),
+        location: text(&["/sys/fs/cgroup/{groups}/cpuset.cpus.partition"]),
         expected: Expected::Informational,
         reason: "`root` owns its CPUs, `isolated` also disables load balancing on them.",
         cost: "Other groups lose these CPUs.",
@@ -70,7 +70,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "exclusive-cpus",
         title: "CPUs that a group reserves",
-        location: list(&["/sys/fs/cgroup/{group}/cpuset.cpus.exclusive"]),
+        location: list(&["/sys/fs/cgroup/{groups}/cpuset.cpus.exclusive"]),
         expected: Expected::Informational,
         reason: "A partition deep in the tree needs its CPUs reserved in all groups above it.",
         cost: "Other groups lose these CPUs.",
@@ -143,6 +143,25 @@ pub(super) const KNOBS: &[Knob] = &[
             "<resource><partition>/machine/rt</partition> in libvirt for the real-time guests alone",
         ),
         source: "libvirt formatdomain; SEAPATH ansible#439, #438",
+        ..Knob::of(KnobGroup::ControlGroups)
+    },
+    Knob {
+        name: "group-affinity",
+        title: "control groups use either real-time CPUs or others",
+        location: Location::Fact(
+            Fact::GroupCpus,
+            "/sys/fs/cgroup/{groups}/cpuset.cpus.effective",
+        ),
+        expected: Expected::Text(
+            "each group within the housekeeping CPUs, or within the real-time CPUs",
+        ),
+        reason: "The scheduler may place a program of such a group on a real-time CPU. Containers, pods and their sandboxes are in groups of their own, beside the slices of systemd.",
+        cost: "A workload that needs a real-time CPU must be in another group.",
+        fix: Some(
+            "systemctl set-property {name} AllowedCPUs={housekeeping}\necho {housekeeping} | tee {paths}",
+        ),
+        undo: Some("systemctl revert of the unit, or write the old CPUs into cpuset.cpus."),
+        source: "Documentation/admin-guide/cgroup-v2.rst, Cpuset; systemd.resource-control(5); containerd#10155",
         ..Knob::of(KnobGroup::ControlGroups)
     },
     Knob {

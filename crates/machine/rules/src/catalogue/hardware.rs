@@ -186,6 +186,22 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
+        name: "random-generator",
+        title: "random numbers do not come from firmware",
+        location: Location::Fact(
+            Fact::RandomGenerator,
+            "/sys/class/misc/hw_random/rng_current",
+        ),
+        expected: Expected::Text("a generator in hardware, or none"),
+        reason: "A thread of the kernel reads the generator all the time. If firmware implements it, each read stops the CPU in the secure world, in System Management Mode or on the bus of a TPM, where the kernel cannot interrupt it.",
+        cost: "The kernel's entropy comes from the processor and from interrupts.",
+        fix: Some(
+            "echo {name} > /sys/class/misc/hw_random/rng_current\necho 0 > {paths}\nuse a kernel without the driver of this generator",
+        ),
+        source: "drivers/char/hw_random/core.c, hwrng_fillfn; Arm DEN0098, True Random Number Generator Firmware Interface",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
         name: "shared-cache",
         title: "caches shared with housekeeping CPUs",
         location: Location::Fact(

@@ -68,6 +68,18 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Interrupts)
     },
     Knob {
+        name: "interrupt-broadcast",
+        title: "interrupts between CPUs are not broadcast",
+        location: boot("no_ipi_broadcast"),
+        expected: Expected::Number(1),
+        applies: &[When::X86, When::Feature("x2apic")],
+        reason: "With the shorthand the kernel sends an interrupt for all online CPUs as one broadcast to every CPU of the machine, also to those that it does not use; x2APIC sends to a set of CPUs as fast.",
+        cost: "One message for each cluster of CPUs in place of one for all.",
+        effect: KnobEffect::AtRestart,
+        source: "arch/x86/kernel/apic/ipi.c, apic_ipi_shorthand; kernel/apic/x2apic_cluster.c",
+        ..Knob::of(KnobGroup::Interrupts)
+    },
+    Knob {
         name: "message-signalled-interrupts",
         title: "devices send their interrupts as messages",
         location: boot("pci"),
@@ -83,7 +95,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "CPUs that irqbalance does not use",
         location: Location::Fact(
             Fact::BannedCpus,
-            "/etc/default/irqbalance, /etc/sysconfig/irqbalance",
+            "/etc/default/irqbalance, /etc/sysconfig/irqbalance, /etc/irqbalance.env",
         ),
         expected: Expected::CoversRealTime,
         choices: &[
@@ -100,13 +112,13 @@ pub(super) const KNOBS: &[Knob] = &[
                 "the container runtime sets the list again for each container",
             ),
         ],
-        reason: "A running irqbalance overwrites affinities that it did not set.",
+        reason: "A running irqbalance overwrites affinities that it did not set. Without a setting it leaves out the CPUs of isolcpus= and nohz_full=; a list that it cannot parse leaves out none.",
         cost: "None.",
         fix: Some(
-            "IRQBALANCE_BANNED_CPULIST={real-time} in /etc/default/irqbalance, then systemctl restart irqbalance",
+            "echo IRQBALANCE_BANNED_CPULIST={real-time} | tee -a {paths} && systemctl restart irqbalance",
         ),
         undo: Some("Remove the line and restart irqbalance."),
-        source: "irqbalance(1); tuned realtime; NTO",
+        source: "irqbalance(1); irqbalance, cputree.c, setup_banned_cpus; tuned realtime; NTO",
         ..Knob::of(KnobGroup::Interrupts)
     },
 ];

@@ -117,6 +117,32 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Kernel)
     },
     Knob {
+        name: "config-debugging",
+        title: "no option is built in that slows the whole kernel for debugging",
+        location: Location::Fact(Fact::DebugOptions, "the kernel's configuration"),
+        expected: Expected::Text("none"),
+        reason: "Such options check every lock, allocation or section without preemption, which lengthens each of them.",
+        cost: "Faults of the kernel are found later.",
+        effect: KnobEffect::WithAnotherKernel,
+        fix: Some("use a kernel without {names}"),
+        undo: Some("Restart with the old kernel."),
+        source: "lib/Kconfig.debug; Documentation/core-api/real-time/architecture-porting.rst",
+        ..Knob::of(KnobGroup::Kernel)
+    },
+    Knob {
+        name: "foreign-modules",
+        title: "modules from outside the kernel",
+        location: Location::Fact(Fact::ForeignModules, "/proc/modules"),
+        expected: Expected::Text("no module without its source, none forced to load"),
+        reason: "Nobody has checked such a module for sections without preemption or interrupts, and some stop all CPUs for milliseconds.",
+        cost: "Its device or function is not available.",
+        effect: KnobEffect::AtRestart,
+        fix: Some("{add} module_blacklist={names}"),
+        undo: Some("Remove module_blacklist= from the kernel command line and restart."),
+        source: "Documentation/admin-guide/tainted-kernels.rst; kernel-parameters.txt, module_blacklist=",
+        ..Knob::of(KnobGroup::Kernel)
+    },
+    Knob {
         name: "mitigations",
         title: "mitigations of CPU vulnerabilities",
         location: Location::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
@@ -199,6 +225,69 @@ pub(super) const KNOBS: &[Knob] = &[
         undo: Some("Restore the old kernel command line and restart."),
         source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
         severity: Severity::Error,
+        ..Knob::of(KnobGroup::Isolation)
+    },
+    Knob {
+        name: "isolcpus-flags",
+        title: "all flags of isolcpus= are known to the kernel",
+        location: Location::Fact(Fact::IsolcpusFlags, "/proc/cmdline: isolcpus="),
+        expected: Expected::Text("of nohz, domain and managed_irq alone"),
+        reason: "The kernel skips a flag that it does not know, so what the flag was written for is not in effect; the only message is in the kernel log.",
+        cost: "None.",
+        effect: KnobEffect::AtRestart,
+        fix: Some("{add} isolcpus=managed_irq,domain,{real-time}"),
+        undo: Some("Restore the old kernel command line and restart."),
+        source: "kernel/sched/isolation.c, housekeeping_isolcpus_setup",
+        severity: Severity::Error,
+        ..Knob::of(KnobGroup::Isolation)
+    },
+    Knob {
+        name: "unknown-parameters",
+        title: "no kernel parameter is misspelt",
+        location: Location::Fact(
+            Fact::UnknownParameters,
+            "/proc/cmdline, kernel log: Unknown kernel command line parameters",
+        ),
+        expected: Expected::Text("no word that resembles a parameter of this catalogue"),
+        reason: "The kernel passes a parameter that it does not know to the first process, and it has no effect.",
+        cost: "None.",
+        effect: KnobEffect::AtRestart,
+        fix: Some("{remove} {names}"),
+        undo: Some("Restore the old kernel command line and restart."),
+        kernels: Kernels::all("the kernel logs unknown words from 5.13 on"),
+        source: "init/main.c, print_unknown_bootoptions",
+        ..Knob::of(KnobGroup::Isolation)
+    },
+    Knob {
+        name: "program-affinity",
+        title: "programs run either on real-time CPUs or on others",
+        location: Location::Fact(
+            Fact::ProgramAffinity,
+            "/proc/{process}/task/{thread}/status, Cpus_allowed_list",
+        ),
+        expected: Expected::Text(
+            "each thread within the housekeeping CPUs, or within the real-time CPUs",
+        ),
+        reason: "A thread with both may be placed on a real-time CPU, and on an isolated one it stays. A real-time policy moves it there whenever its own CPU is busy.",
+        cost: "The program has fewer CPUs.",
+        fix: Some("taskset -apc {housekeeping} {id}"),
+        undo: Some("taskset -apc with the old CPUs."),
+        source: "kernel/sched/core.c, select_task_rq; kernel/sched/rt.c, push_rt_task; containerd#10155, kubernetes#85764",
+        ..Knob::of(KnobGroup::Isolation)
+    },
+    Knob {
+        name: "floating-threads",
+        title: "each real-time thread is bound to one CPU",
+        location: Location::Fact(
+            Fact::FloatingThreads,
+            "/proc/{process}/task/{thread}/status, Cpus_allowed_list",
+        ),
+        expected: Expected::Text("no real-time thread on several real-time CPUs"),
+        reason: "The kernel moves such a thread between its CPUs, each time with cold caches and an interrupt of the other CPU, and two threads may meet on one CPU while another is idle.",
+        cost: "Each thread needs a CPU in the program or in its start.",
+        fix: Some("taskset -pc {expected} {id}"),
+        undo: Some("taskset -pc with the old CPUs."),
+        source: "kernel/sched/rt.c, push_rt_task and pull_rt_task; sched_setaffinity(2)",
         ..Knob::of(KnobGroup::Isolation)
     },
     Knob {

@@ -16,6 +16,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "irqbalance",
         title: "irqbalance",
         location: Location::Program(&["irqbalance"]),
+        applies: &[When::BalancedInterrupts],
         choices: &[
             choice(
                 "stopped",

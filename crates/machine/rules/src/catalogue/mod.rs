@@ -11,6 +11,7 @@ mod guest;
 mod hardware;
 mod interrupts;
 mod kernel;
+mod kernel_log;
 mod kvm;
 mod managers;
 mod memory;
@@ -75,7 +76,7 @@ const fn choice(
     }
 }
 
-const GROUPS: [&[Knob]; 16] = [
+const GROUPS: [&[Knob]; 17] = [
     hardware::KNOBS,
     kernel::KNOBS,
     scheduler::KNOBS,
@@ -91,6 +92,7 @@ const GROUPS: [&[Knob]; 16] = [
     kvm::KNOBS,
     guest::KNOBS,
     observation::KNOBS,
+    kernel_log::KNOBS,
     managers::KNOBS,
 ];
 

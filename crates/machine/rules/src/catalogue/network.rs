@@ -5,6 +5,21 @@ use super::*;
 
 const SCALING: &str = "Documentation/networking/scaling.rst";
 
+const COALESCING_CHOICES: &[Choice] = &[
+    choice(
+        "off",
+        Expected::Number(0),
+        "EtherCAT masters (LinuxCNC#2281, genode#5362)",
+        "a packet is received as soon as it arrives",
+    ),
+    choice(
+        "polling",
+        Expected::Informational,
+        "Documentation/networking/napi.rst, busy polling",
+        "a program that polls the interface itself needs its interrupt deferred",
+    ),
+];
+
 pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "network-queues",
@@ -64,6 +79,28 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "A switch for each batch of packets.",
         kernels: Kernels::from(5, 12, "new"),
         source: "Documentation/networking/napi.rst",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "receive-flush-timeout",
+        title: "time that received packets wait for others, in nanoseconds",
+        location: text(&["/sys/class/net/{device}/gro_flush_timeout"]),
+        expected: Expected::Number(0),
+        choices: COALESCING_CHOICES,
+        reason: "The kernel holds packets back until this time has passed, so each arrives later by up to it.",
+        cost: "More interrupts and less throughput.",
+        source: "Documentation/networking/napi.rst, Software IRQ coalescing; LinuxCNC#4199",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "deferred-interrupts",
+        title: "polls without a packet before the interrupt of an interface is enabled again",
+        location: text(&["/sys/class/net/{device}/napi_defer_hard_irqs"]),
+        expected: Expected::Number(0),
+        choices: COALESCING_CHOICES,
+        reason: "Meanwhile a timer polls the interface (gro_flush_timeout), and a packet waits for the timer.",
+        cost: "More interrupts.",
+        source: "Documentation/networking/napi.rst, Software IRQ coalescing; LinuxCNC#4199",
         ..Knob::of(KnobGroup::Network)
     },
     Knob {

@@ -373,6 +373,47 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Power)
     },
     Knob {
+        name: "device-runtime-power",
+        title: "devices are not suspended while they are idle",
+        location: Location::Fact(
+            Fact::DevicePower,
+            "/sys/bus/pci/devices/{device}/power/control, /sys/bus/usb/devices/{device}/power/control",
+        ),
+        expected: Expected::Text("on for displays, storage, network interfaces and USB devices"),
+        choices: &[
+            choice(
+                "awake",
+                Expected::Text("on for displays, storage, network interfaces and USB devices"),
+                "users of graphics and storage beside real-time work",
+                "no device resumes while real-time work runs",
+            ),
+            choice(
+                "keep",
+                Expected::Informational,
+                "the defaults of drivers",
+                "real-time work that shares no bus with these devices is not delayed",
+            ),
+        ],
+        applies: &[When::Hardware],
+        reason: "A device that resumes is initialised again by its driver and by firmware: the next access takes milliseconds, and others on its bus wait.",
+        cost: "Power and heat.",
+        fix: Some("echo on | tee {paths}"),
+        source: "Documentation/power/runtime_pm.rst; Documentation/ABI/testing/sysfs-devices-power",
+        ..Knob::of(KnobGroup::Power)
+    },
+    Knob {
+        name: "storage-link-power",
+        title: "power saving of SATA links",
+        location: text(&["/sys/class/scsi_host/{host}/link_power_management_policy"]),
+        expected: Expected::Not(&["min_power", "min_power_with_partial"]),
+        applies: &[When::Hardware],
+        reason: "A link that sleeps delays the next access to its disk by up to 10 ms.",
+        cost: "Power.",
+        fix: Some("echo max_performance | tee {paths}"),
+        source: "Documentation/scsi/link_power_management_policy.rst",
+        ..Knob::of(KnobGroup::Power)
+    },
+    Knob {
         name: "usb-suspend",
         title: "USB devices are suspended when idle",
         location: text(&["/sys/module/usbcore/parameters/autosuspend"]),

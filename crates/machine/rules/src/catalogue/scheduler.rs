@@ -95,11 +95,27 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Scheduler)
     },
     Knob {
+        name: "extensible-scheduler",
+        title: "no sched_ext scheduler runs",
+        location: Location::Fact(
+            Fact::ExtensibleScheduler,
+            "/sys/kernel/sched_ext/state, /sys/kernel/sched_ext/root/ops",
+        ),
+        expected: Expected::Text("none"),
+        reason: "A BPF program schedules all ordinary threads: it wakes them on CPUs of its choice with interrupts between CPUs, and kernel threads of real-time work depend on it.",
+        cost: "Ordinary threads run under the kernel's own scheduler.",
+        fix: Some("pkill -x {name}\necho S > /proc/sysrq-trigger"),
+        undo: Some("Start the scheduler again."),
+        kernels: Kernels::from(6, 12, "new"),
+        source: "Documentation/scheduler/sched-ext.rst; sched-ext/scx#2496",
+        ..Knob::of(KnobGroup::Scheduler)
+    },
+    Knob {
         name: "real-time-group-scheduling",
         title: "real-time policies are available in control groups",
         location: Location::Fact(
             Fact::GroupScheduling,
-            "CONFIG_RT_GROUP_SCHED, rt_group_sched=",
+            "CONFIG_RT_GROUP_SCHED, rt_group_sched=, kernel.sched_rt_runtime_us",
         ),
         expected: Expected::Text("off, or a budget for each group"),
         reason: "With it, threads in a group without a budget cannot use real-time policies, including those of root, and cgroup v2 has no such budget.",

@@ -5,7 +5,7 @@ use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 
 use crate::machine::check::Subject;
 use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
-use crate::machine::facts::{Judgement, judge};
+use crate::machine::facts::{Judgement, irqbalance, judge, log};
 use crate::machine::readings::name_in_kernel;
 use crate::{
     Expected, Format, Isolation, KernelThreadReading, Knob, Location, LocationValue, Reading,
@@ -42,6 +42,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
         Location::ThreadPolicy(names) => thread_policies(names, expected, subject, isolation),
         Location::ThreadAffinity(names) => thread_affinities(names, expected, subject, isolation),
         Location::Program(names) => program(names, expected, subject),
+        Location::KernelLog(texts) => log::messages(texts, subject.readings),
         Location::Fact(fact, _) => judge(fact, subject, isolation),
         Location::Guest(_) => Judgement::NotApplicable(
             "a setting of each guest, which no file of the host shows".to_owned(),
@@ -71,6 +72,9 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
         When::ControlGroupsV1 => matches!(machine.control_groups.as_str(), "v1" | "hybrid"),
         When::ControlGroupsV2 => matches!(machine.control_groups.as_str(), "v2" | "hybrid"),
         When::Option(option) => return readings.option(option),
+        When::Feature(feature) => readings.flags.contains(feature),
+        When::Throttling => !readings.real_time_is_unlimited(),
+        When::BalancedInterrupts => !irqbalance::keeps_off(readings, isolation),
     })
 }
 

@@ -23,9 +23,10 @@ pub(crate) fn fix(
             .replace("{housekeeping}", &isolation.housekeeping.to_string());
         let lines: Vec<String> = words
             .lines()
-            .map(|line| on_this_machine(line, machine))
+            .filter_map(|line| of_locations(line, locations))
+            .map(|line| on_this_machine(&line, machine))
             .collect();
-        return Some(lines.join("\n"));
+        return (!lines.is_empty()).then(|| lines.join("\n"));
     }
     let format = match knob.location {
         Location::File(format, _) | Location::Boot { format, .. } => format,
@@ -57,19 +58,99 @@ pub(crate) fn fix(
             pattern(names, isolation),
             isolation.housekeeping
         )),
-        Location::Exists(_) | Location::Program(_) | Location::Fact(_, _) | Location::Guest(_) => {
-            None
+        Location::Exists(_)
+        | Location::Program(_)
+        | Location::KernelLog(_)
+        | Location::Fact(_, _)
+        | Location::Guest(_) => None,
+    }
+}
+
+/// Returns a line of a knob's fix with the names, numbers and paths of the deviating locations
+/// ([`Knob::fix`]), or `None` if no location has what the line names.
+fn of_locations(line: &str, locations: &[CheckLocation]) -> Option<String> {
+    let wrong: Vec<(Parts<'_>, &CheckLocation)> = locations
+        .iter()
+        .filter(|location| location.satisfied == Some(false))
+        .map(|location| (Parts::of(&location.location), location))
+        .collect();
+    let mut line = line.to_owned();
+    let names = wrong.iter().filter_map(|(parts, _)| parts.name);
+    let nameless = wrong.iter().filter(|(parts, _)| parts.name.is_none());
+    for (placeholder, separator, all) in [
+        ("{names}", ",", distinct(names.map(str::to_owned))),
+        (
+            "{paths}",
+            " ",
+            distinct(nameless.map(|(parts, _)| parts.path.to_owned())),
+        ),
+    ] {
+        if line.contains(placeholder) {
+            if all.is_empty() {
+                return None;
+            }
+            line = line.replace(placeholder, &all.join(separator));
         }
+    }
+    let is_repeated = ["{name}", "{id}", "{expected}"]
+        .iter()
+        .any(|placeholder| line.contains(placeholder));
+    if !is_repeated {
+        return Some(line);
+    }
+    let each = distinct(wrong.iter().filter_map(|(parts, location)| {
+        let mut line = line.replace("{expected}", &location.expected);
+        for (placeholder, part) in [("{name}", parts.name), ("{id}", parts.number)] {
+            if line.contains(placeholder) {
+                line = line.replace(placeholder, part?);
+            }
+        }
+        Some(line)
+    }));
+    (!each.is_empty()).then(|| each.join("; "))
+}
+
+fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+/// The parts of a location: `PATH`, `PATH (NAME)`, or `process NUMBER (NAME)`.
+struct Parts<'a> {
+    path: &'a str,
+    number: Option<&'a str>,
+    name: Option<&'a str>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(location: &'a str) -> Self {
+        let (path, name) = match location.split_once(" (") {
+            Some((path, name)) => (path, name.strip_suffix(')')),
+            None => (location, None),
+        };
+        let number = path
+            .strip_prefix("process ")
+            .or_else(|| path.strip_prefix("thread "));
+        Self { path, number, name }
     }
 }
 
 /// Returns a line of a knob's fix as the command of this machine's distribution: `{real-time-kernel}`
-/// installs a kernel with PREEMPT_RT, `{add} PARAMETERS` adds kernel parameters. A comment in the form
+/// installs a kernel with PREEMPT_RT, `{add} PARAMETERS` adds kernel parameters, `{remove} NAME,NAME` removes them. A comment in the form
 /// of a shell, after two spaces, remains.
 fn on_this_machine(line: &str, machine: &Machine) -> String {
     let system = &machine.operating_system;
     if line == "{real-time-kernel}" {
         return install_real_time_kernel(system, &machine.architecture);
+    }
+    if let Some(names) = line.strip_prefix("{remove} ") {
+        let commands = names.split(',').map(|name| remove_parameter(system, name));
+        return commands.collect::<Vec<_>>().join("; ");
     }
     let Some(parameters) = line.strip_prefix("{add} ") else {
         return line.to_owned();
@@ -179,6 +260,7 @@ pub(crate) fn verify(knob: &Knob) -> String {
         Location::ThreadPolicy(_) => "chrt --pid THREAD",
         Location::ThreadAffinity(_) => "Read Cpus_allowed_list in /proc/THREAD/status.",
         Location::Program(_) => "pgrep -x NAME",
+        Location::KernelLog(_) => "Read the kernel log again: dmesg.",
         Location::Fact(_, _) => "rampart check",
         Location::Guest(_) => "Read the guest's description.",
     };
@@ -198,6 +280,7 @@ pub(crate) fn undo(knob: &Knob) -> String {
         Location::ThreadAffinity(_) => {
             "taskset -pc with the old CPUs; a restart restores them too."
         }
+        Location::KernelLog(_) => "Undo what was changed.",
         Location::Fact(_, _) => "Write the old values.",
         Location::Guest(_) => "Remove the setting and restart the guest.",
     };

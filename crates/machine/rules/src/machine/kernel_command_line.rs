@@ -41,6 +41,21 @@ impl KernelCommandLine {
         )
     }
 
+    /// Returns the names of all parameters, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the flags of `isolcpus=` that the kernel skips or, with a character that no flag has, refuses together
+    /// with the CPUs (kernel/sched/isolation.c, `housekeeping_isolcpus_setup`).
+    pub(crate) fn unknown_flags_of_isolcpus(&self) -> Vec<&str> {
+        let value = self.value("isolcpus").unwrap_or_default();
+        let flags = value.split(',').take_while(|part| is_flag(part));
+        flags
+            .filter(|flag| !["nohz", "domain", "managed_irq"].contains(flag))
+            .collect()
+    }
+
     /// Returns whether a parameter is present, with or without a value.
     #[must_use]
     pub fn has(&self, parameter: &str) -> bool {

@@ -8,6 +8,7 @@
 //! | `{real-time-cpu}` | each real-time CPU |
 //! | `{cpu}` | each online CPU |
 //! | `{real-time-policy}` | each frequency policy of a real-time CPU |
+//! | `{groups}` | each directory below, at any depth |
 //! | any other word | each existing name |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,30 @@ use rampart_model::{CpuSet, SchedulingPolicy};
 use crate::{KernelCommandLine, KernelVersion, Location};
 
 /// Templates that facts read in addition to the locations of the catalogue.
-pub const MORE_FILES: [&str; 16] = [
+pub const MORE_FILES: [&str; 35] = [
     "/proc/1/status",
     "/proc/swaps",
     "/etc/default/irqbalance",
     "/etc/sysconfig/irqbalance",
+    "/etc/irqbalance.env",
+    "/proc/modules",
+    "/sys/devices/system/cpu/isolated",
+    "/sys/devices/system/cpu/nohz_full",
+    "/sys/fs/cgroup/{groups}/cpuset.cpus.effective",
+    "/sys/fs/cgroup/{groups}/cpuset.cpus.partition",
+    "/sys/fs/cgroup/unified/{groups}/cpuset.cpus.effective",
+    "/sys/fs/cgroup/cpuset/{groups}/cpuset.effective_cpus",
+    "/sys/kernel/sched_ext/state",
+    "/sys/kernel/sched_ext/root/ops",
+    "/sys/class/misc/hw_random/rng_current",
+    "/sys/class/misc/hw_random/rng_available",
+    "/sys/class/misc/hw_random/rng_quality",
+    "/sys/bus/pci/devices/{device}/class",
+    "/sys/bus/pci/devices/{device}/power/control",
+    "/sys/bus/pci/devices/{device}/power/runtime_status",
+    "/sys/bus/usb/devices/{device}/bDeviceClass",
+    "/sys/bus/usb/devices/{device}/power/control",
+    "/sys/bus/usb/devices/{device}/power/runtime_status",
     "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/disable",
     "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/latency",
     "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/name",
@@ -47,6 +67,8 @@ pub enum Unread {
     KernelOptions,
     /// The kernel's threads are not visible to this process.
     KernelThreads,
+    /// The kernel log is not readable.
+    KernelLog,
     /// `/dev/cpu/0/msr`, which has the counter of firmware interrupts, cannot be read.
     ModelSpecificRegisters,
 }
@@ -71,6 +93,10 @@ impl Unread {
             Self::KernelThreads => (
                 "the kernel's threads and other programs are not seen from inside a container",
                 "run the same command on the host",
+            ),
+            Self::KernelLog => (
+                "the kernel log (/dev/kmsg) is shown to root alone, and is not part of this recording",
+                "run the same command with sudo; into a recorded machine: dmesg > var/log/dmesg",
             ),
             Self::ModelSpecificRegisters => (
                 "the counter of firmware interrupts (MSR 0x34) is read through /dev/cpu/0/msr",
@@ -113,6 +139,21 @@ pub struct KernelThreadReading {
     pub affinity: Option<CpuSet>,
     /// Whether its affinity cannot be changed (`PF_NO_SETAFFINITY`).
     pub bound: bool,
+}
+
+/// A thread of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramThreadReading {
+    /// Its process.
+    pub process: u32,
+    /// Its thread id.
+    pub thread: u32,
+    /// Its name.
+    pub name: String,
+    /// Its policy and priority; `None` if `/proc` does not show them.
+    pub policy: Option<SchedulingPolicy>,
+    /// Its affinity.
+    pub affinity: CpuSet,
 }
 
 /// An interrupt that a driver requested.
@@ -162,6 +203,11 @@ pub struct Readings {
     pub options: Option<BTreeMap<String, String>>,
     /// Kernel threads; `None` if they are not visible.
     pub threads: Option<Vec<KernelThreadReading>>,
+    /// Threads of programs; `None` if they are not visible.
+    pub program_threads: Option<Vec<ProgramThreadReading>>,
+    /// Messages of the kernel since it started, each with the time since then if it is known: `[12.345678] text`.
+    /// `None` if they cannot be read.
+    pub kernel_log: Option<Vec<String>>,
     /// Interrupts.
     pub interrupts: Vec<InterruptReading>,
     /// Names of running programs; `None` if they are not visible.
@@ -212,6 +258,15 @@ impl Readings {
                 Reading::Value(text) => Some(text.as_str()),
                 Reading::Refused(_) => None,
             })
+    }
+
+    /// Returns whether the kernel does not limit the time of real-time threads, neither with the throttling nor with
+    /// budgets of groups (kernel/sched/rt.c, `rt_bandwidth_enabled`).
+    #[must_use]
+    pub fn real_time_is_unlimited(&self) -> bool {
+        self.value("/proc/sys/kernel/sched_rt_runtime_us")
+            .and_then(|text| text.parse::<i64>().ok())
+            .is_some_and(|runtime| runtime < 0)
     }
 
     /// Returns whether an option is set; `None` if the configuration is unknown.

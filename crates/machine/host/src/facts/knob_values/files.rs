@@ -12,6 +12,9 @@ use crate::MachineRoot;
 
 const DEBUG: &str = "sys/kernel/debug";
 
+/// Limit of directories that `{groups}` matches.
+const MOST_GROUPS: usize = 1 << 14;
+
 /// Returns every template with at least one value.
 pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, Vec<LocationValue>> {
     let machine = Names {
@@ -99,6 +102,13 @@ impl Names<'_> {
     fn paths(&self, template: &str) -> Vec<(String, Vec<String>)> {
         let mut paths = vec![(String::new(), Vec::new())];
         for part in template.split('/').filter(|part| !part.is_empty()) {
+            if part == "{groups}" {
+                paths = paths
+                    .into_iter()
+                    .flat_map(|(path, keys)| self.below(&path, &keys))
+                    .collect();
+                continue;
+            }
             let split = part
                 .split_once('{')
                 .and_then(|(begin, rest)| Some((begin, rest.split_once('}')?)));
@@ -121,6 +131,32 @@ impl Names<'_> {
             paths = longer;
         }
         paths
+    }
+
+    /// Returns every directory below `top` at any depth, each with its path from there as the last key.
+    fn below(&self, top: &str, keys: &[String]) -> Vec<(String, Vec<String>)> {
+        let mut found = Vec::new();
+        let mut open = vec![String::new()];
+        while let Some(parent) = open.pop() {
+            let directory = match parent.as_str() {
+                "" => top.to_owned(),
+                parent => format!("{top}/{parent}"),
+            };
+            for name in self.root.directories(&directory) {
+                if found.len() >= MOST_GROUPS {
+                    return found;
+                }
+                let path = match parent.as_str() {
+                    "" => name,
+                    parent => format!("{parent}/{name}"),
+                };
+                let keys = keys.iter().cloned().chain([path.clone()]).collect();
+                found.push((format!("{top}/{path}"), keys));
+                open.push(path);
+            }
+        }
+        found.sort();
+        found
     }
 
     fn values_of(&self, directory: &str, begin: &str, key: &str, end: &str) -> Vec<String> {

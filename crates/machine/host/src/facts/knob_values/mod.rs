@@ -3,6 +3,7 @@
 
 mod files;
 mod interrupts;
+mod kernel_log;
 mod processes;
 
 pub(crate) use interrupts::{is_managed, is_of_each_cpu};
@@ -32,7 +33,7 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
             .find(|(label, _)| wanted.contains(&label.trim()))
             .map(|(_, value)| value.trim().to_owned())
     };
-    let (threads, programs) = processes::read(root).unzip();
+    let processes = processes::read(root);
     Readings {
         kernel: root
             .line("proc/sys/kernel/osrelease")
@@ -48,9 +49,11 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
             &root.text("proc/cmdline").unwrap_or_default(),
         ),
         options: KernelConfig::read(root).into_options(),
-        threads,
+        threads: processes.as_ref().map(|all| all.kernel_threads.clone()),
         interrupts: interrupts::read(root),
-        programs,
+        programs: processes.as_ref().map(|all| all.programs.clone()),
+        program_threads: processes.map(|all| all.program_threads),
+        kernel_log: kernel_log::read(root),
         limits: root.is_system().then(|| limits(root)),
         hosts_guests: ["dev/kvm", "sys/module/kvm_intel", "sys/module/kvm_amd"]
             .iter()

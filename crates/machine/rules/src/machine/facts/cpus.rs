@@ -107,12 +107,17 @@ pub(super) fn balancing(
     readings: &Readings,
     isolation: &Isolation,
 ) -> Judgement {
+    let isolated = isolated(machine, readings);
+    Judgement::is(named(&isolated), isolation.real_time.is_subset(&isolated))
+}
+
+/// Returns the CPUs that the scheduler does not balance: those of `isolcpus=` and of isolated partitions.
+pub(super) fn isolated(machine: &Machine, readings: &Readings) -> CpuSet {
     let partitions: CpuSet = readings
         .value("/sys/fs/cgroup/cpuset.cpus.isolated")
         .and_then(|text| text.parse().ok())
         .unwrap_or_default();
-    let isolated = machine.topology.isolated.union(&partitions);
-    Judgement::is(named(&isolated), isolation.real_time.is_subset(&isolated))
+    machine.topology.isolated.union(&partitions)
 }
 
 pub(super) fn boot_lists(
@@ -208,35 +213,6 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
         satisfied: Some(reached == 0),
         locations,
     }
-}
-
-/// Judges the CPUs that irqbalance excludes: a list in `IRQBALANCE_BANNED_CPULIST`, or a mask in
-/// the older `IRQBALANCE_BANNED_CPUS`. Without either it excludes isolated and tickless CPUs.
-pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgement {
-    let runs = readings
-        .programs
-        .as_ref()
-        .is_none_or(|programs| programs.contains("irqbalance"));
-    if !runs {
-        return Judgement::not_applicable("irqbalance does not run");
-    }
-    let text = readings
-        .value("/etc/default/irqbalance")
-        .or_else(|| readings.value("/etc/sysconfig/irqbalance"));
-    let Some(text) = text else {
-        return Judgement::not_applicable("irqbalance has no configuration file");
-    };
-    let setting = |name: &str| {
-        text.lines().rev().find_map(|line| {
-            let value = line.trim().strip_prefix(name)?.strip_prefix('=')?;
-            Some(value.trim_matches(['"', '\'']).to_owned())
-        })
-    };
-    let banned = setting("IRQBALANCE_BANNED_CPULIST")
-        .and_then(|list| list.parse::<CpuSet>().ok())
-        .or_else(|| CpuSet::from_mask(&setting("IRQBALANCE_BANNED_CPUS")?).ok())
-        .unwrap_or_default();
-    Judgement::is(named(&banned), isolation.real_time.is_subset(&banned))
 }
 
 /// Returns the limit on the wakeup latency of real-time CPUs, as `power/pm_qos_resume_latency_us` takes it
@@ -415,7 +391,7 @@ pub(super) fn huge_pages(
 }
 
 /// Formats CPUs as a list, or `none`.
-fn named(cpus: &CpuSet) -> String {
+pub(super) fn named(cpus: &CpuSet) -> String {
     if cpus.is_empty() {
         "none".to_owned()
     } else {

@@ -3,8 +3,8 @@
 
 use rampart_model::{CheckLocation, Machine, PreemptionModel};
 
-use super::Judgement;
-use crate::{Reading, Readings};
+use super::{Judgement, deviations};
+use crate::Readings;
 
 const fn word(model: PreemptionModel) -> &'static str {
     match model {
@@ -50,6 +50,8 @@ pub(super) fn mitigations(machine: &Machine) -> Judgement {
     ))
 }
 
+/// Judges whether a group without a budget is refused real-time policies. Without a limit for the machine the kernel
+/// does not look at budgets (kernel/sched/core.c, `__sched_setscheduler`).
 pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgement {
     let built = match readings.option("CONFIG_RT_GROUP_SCHED") {
         Some(built) => built,
@@ -60,6 +62,9 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
     };
     if !built {
         return Judgement::is("off", true);
+    }
+    if readings.real_time_is_unlimited() {
+        return Judgement::is("on, without a limit (sched_rt_runtime_us is -1)", true);
     }
     // From 6.16 on it can be disabled at boot.
     let off = match readings.kernel_command_line.value("rt_group_sched") {
@@ -119,30 +124,88 @@ pub(super) fn control_groups(machine: &Machine) -> Judgement {
     )
 }
 
-pub(super) fn partitions(readings: &Readings) -> Judgement {
-    let locations: Vec<CheckLocation> = readings
-        .of("/sys/fs/cgroup/{group}/cpuset.cpus.partition")
-        .iter()
-        .filter_map(|location| match &location.reading {
-            Reading::Value(mode) if mode != "member" => Some(CheckLocation {
-                location: location.path.clone(),
-                found: mode.clone(),
-                expected: "not invalid".to_owned(),
-                satisfied: Some(!mode.contains("invalid")),
-            }),
-            _ => None,
-        })
-        .collect();
-    if locations.is_empty() {
-        return Judgement::is("no partition", true);
+/// Options that make the kernel's own code slower on every path, besides those with a knob of their own
+/// (lib/Kconfig.debug and the files that it includes).
+const DEBUG_OPTIONS: [&str; 16] = [
+    "CONFIG_DEBUG_ATOMIC_SLEEP",
+    "CONFIG_DEBUG_KMEMLEAK",
+    "CONFIG_DEBUG_LOCK_ALLOC",
+    "CONFIG_DEBUG_MUTEXES",
+    "CONFIG_DEBUG_OBJECTS",
+    "CONFIG_DEBUG_PAGEALLOC_ENABLE_DEFAULT",
+    "CONFIG_DEBUG_PREEMPT",
+    "CONFIG_DEBUG_RT_MUTEXES",
+    "CONFIG_DEBUG_SPINLOCK",
+    "CONFIG_IRQSOFF_TRACER",
+    "CONFIG_KCSAN",
+    "CONFIG_LATENCYTOP",
+    "CONFIG_LOCK_STAT",
+    "CONFIG_PREEMPT_TRACER",
+    "CONFIG_RCU_TORTURE_TEST",
+    "CONFIG_SLUB_DEBUG_ON",
+];
+
+pub(super) fn debug_options(readings: &Readings) -> Judgement {
+    if readings.options.is_none() {
+        return Judgement::Unread(crate::Unread::KernelOptions);
     }
-    let invalid = locations
+    let built = DEBUG_OPTIONS
+        .into_iter()
+        .filter(|option| readings.option(option) == Some(true));
+    deviations(
+        built.map(|option| (format!("kernel option ({option})"), option.to_owned())),
+        "none",
+        "not built",
+    )
+}
+
+/// Modules of Rampart, which are built outside the kernel too.
+const OWN_MODULES: [&str; 4] = ["blocksys", "detach", "rampart", "rampart_net"];
+
+/// Judges modules by their taint in the last field of `/proc/modules`
+/// (Documentation/admin-guide/tainted-kernels.rst): `P` without the source, `F` forced to load, `O` built outside the
+/// kernel, which alone is reported and not judged.
+pub(super) fn foreign_modules(readings: &Readings) -> Judgement {
+    let Some(text) = readings.value("/proc/modules") else {
+        return Judgement::not_applicable("the kernel has no modules");
+    };
+    let mut foreign = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(taints)) = (words.next(), words.next_back()) else {
+            continue;
+        };
+        let Some(taints) = taints
+            .strip_prefix('(')
+            .and_then(|one| one.strip_suffix(')'))
+        else {
+            continue;
+        };
+        if OWN_MODULES.contains(&name) {
+            continue;
+        }
+        let closed = taints.contains(['P', 'F']);
+        if closed || taints.contains('O') {
+            foreign.push(CheckLocation {
+                location: format!("/proc/modules ({name})"),
+                found: taints.to_owned(),
+                expected: "a module of the kernel".to_owned(),
+                satisfied: closed.then_some(false),
+            });
+        }
+    }
+    if foreign.is_empty() {
+        return Judgement::is("none", true);
+    }
+    let closed = foreign.iter().any(|one| one.satisfied == Some(false));
+    let names: Vec<&str> = foreign
         .iter()
-        .filter(|location| location.satisfied == Some(false))
-        .count();
+        .filter(|one| !closed || one.satisfied == Some(false))
+        .filter_map(|one| one.location.split_once(" (")?.1.strip_suffix(')'))
+        .collect();
     Judgement::Is {
-        found: format!("{invalid} of {} invalid", locations.len()),
-        satisfied: Some(invalid == 0),
-        locations,
+        found: names.join(", "),
+        satisfied: closed.then_some(false),
+        locations: foreign,
     }
 }

@@ -2,8 +2,13 @@
 //! Knobs that need several files: [`Fact`] names them, [`judge`] judges them.
 
 mod cpus;
+mod devices;
+mod groups;
+pub(crate) mod irqbalance;
 mod kernel;
+pub(crate) mod log;
 mod processor;
+mod threads;
 
 use rampart_model::CheckLocation;
 
@@ -83,6 +88,26 @@ pub enum Fact {
     Partitions,
     /// The IOMMU.
     Iommu,
+    /// CPUs of control groups at any depth.
+    GroupCpus,
+    /// CPUs of programs.
+    ProgramAffinity,
+    /// Real-time threads of programs that may run on several real-time CPUs.
+    FloatingThreads,
+    /// A scheduler of sched_ext.
+    ExtensibleScheduler,
+    /// Words of the kernel command line that the kernel does not know.
+    UnknownParameters,
+    /// Flags of `isolcpus=`.
+    IsolcpusFlags,
+    /// Debugging options that the kernel is built with.
+    DebugOptions,
+    /// Modules from outside the kernel's source.
+    ForeignModules,
+    /// The hardware random number generator in use.
+    RandomGenerator,
+    /// Runtime power management of devices.
+    DevicePower,
 }
 
 /// The judgement of a knob.
@@ -125,6 +150,41 @@ impl Judgement {
     }
 }
 
+/// Returns the judgement of deviations, each a location and the value found there. `none` is the value found without
+/// any.
+fn deviations(
+    found: impl Iterator<Item = (String, String)>,
+    none: &str,
+    expected: &str,
+) -> Judgement {
+    let locations: Vec<CheckLocation> = found
+        .map(|(location, found)| CheckLocation {
+            location,
+            found,
+            expected: expected.to_owned(),
+            satisfied: Some(false),
+        })
+        .collect();
+    if locations.is_empty() {
+        return Judgement::is(none, true);
+    }
+    Judgement::Is {
+        found: first_words(locations.iter().map(|one| one.found.as_str())),
+        satisfied: Some(false),
+        locations,
+    }
+}
+
+/// Returns the first three of these texts, joined, with the number of the others.
+fn first_words<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = all.collect();
+    let shown = all.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(3) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Judges one fact of one machine.
 pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
     let (facts, readings) = (subject.machine, subject.readings);
@@ -149,7 +209,7 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
         Fact::BootLists => cpus::boot_lists(facts, readings, isolation),
         Fact::FirstProcess => cpus::first_process(readings, isolation),
         Fact::InterruptAffinity => cpus::interrupt_affinity(readings, isolation),
-        Fact::BannedCpus => cpus::banned_cpus(readings, isolation),
+        Fact::BannedCpus => irqbalance::banned_cpus(readings, isolation),
         Fact::IdleLatency => cpus::idle_latency(facts, readings),
         Fact::NetworkQueues => cpus::network_queues(readings, isolation),
         Fact::HugePages => cpus::huge_pages(facts, readings, isolation),
@@ -161,6 +221,16 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
         Fact::RealTimePriority => kernel::real_time_priority(readings),
         Fact::Swap => kernel::swap(readings),
         Fact::ControlGroups => kernel::control_groups(facts),
-        Fact::Partitions => kernel::partitions(readings),
+        Fact::Partitions => groups::partitions(readings),
+        Fact::GroupCpus => groups::cpus(readings, isolation),
+        Fact::ProgramAffinity => threads::affinity(facts, readings, isolation),
+        Fact::FloatingThreads => threads::floating(readings, isolation),
+        Fact::ExtensibleScheduler => threads::extensible_scheduler(readings),
+        Fact::IsolcpusFlags => log::isolcpus_flags(readings),
+        Fact::UnknownParameters => log::unknown_parameters(readings),
+        Fact::DebugOptions => kernel::debug_options(readings),
+        Fact::ForeignModules => kernel::foreign_modules(readings),
+        Fact::RandomGenerator => devices::random_generator(readings),
+        Fact::DevicePower => devices::power(readings),
     }
 }
