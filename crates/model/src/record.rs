@@ -104,6 +104,8 @@ pub enum CauseKind {
     Softirq,
     /// Another thread.
     Thread,
+    /// A limit of the scheduler for real-time threads: the CPU was idle, and the thread was not allowed to run.
+    Limit,
     /// A cause that the kernel did not observe: an idle state, or the hypervisor under the machine.
     /// The name shows if events were lost.
     Unseen,

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 
 use rampart_host::{KernelTrace, Measurer, StateDirectory, TracedSample, Tracing};
 use rampart_model::{
-    CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport, GuestThreadRole,
-    MeterDetail, MeterSettings, Nanos, Severity, ThreadOutcome,
+    Cause, CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport,
+    GuestThreadRole, MeterDetail, MeterSettings, Nanos, Severity, ThreadOutcome,
 };
 
 use crate::transfer::windows::Clock;
@@ -82,6 +82,7 @@ impl Explaining {
                     (true, None) => Vec::new(),
                     _ => worst.iter().map(|sample| trace.explain(sample)).collect(),
                 };
+                findings.extend(remedies(&explained));
                 (explained, findings)
             }
             Err(error) => {
@@ -170,6 +171,48 @@ fn from_outside(guest: &GuestReport) -> Finding {
     )
 }
 
+/// Shortest idle time within a sample that points to an idle state: PREEMPT_RT on hardware leaves a shallow one in less.
+const DEEP: Nanos = Nanos::from_micros(20);
+
+/// Returns a note with a fix for each kind of cause whose name alone does not say what to do. Limits of real-time
+/// threads have a finding of the meter.
+fn remedies(explained: &[ExplainedWorst]) -> Vec<Finding> {
+    let longest = |is: fn(&Cause) -> bool| {
+        let causes = explained.iter().flat_map(|one| &one.causes);
+        causes
+            .filter(|cause| is(cause))
+            .map(|cause| cause.duration)
+            .max()
+    };
+    let note = |what: String, fix: &str| Finding::new(Severity::Note, PLACE, what).fix(fix);
+    let stopped =
+        longest(|cause| cause.kind == CauseKind::Thread && cause.name.starts_with("migration/"));
+    let idle = longest(|cause| {
+        cause.kind == CauseKind::Unseen && cause.name == "idle" && cause.duration >= DEEP
+    });
+    [
+        stopped.map(|time| {
+            note(
+                format!(
+                    "migration/* ran for up to {time}: the kernel stopped all CPUs (stop_machine) to change its code, or moved a thread"
+                ),
+                "before real-time work begins: load all modules, start and stop tracing, take CPUs offline",
+            )
+        }),
+        idle.map(|time| {
+            note(
+                format!(
+                    "the CPU was idle for up to {time} of a sample: it left an idle state late, or firmware or a hypervisor had it"
+                ),
+                "rampart check shows the idle states that are allowed, and how to limit them (idle-states)",
+            )
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 fn cost(trace: &KernelTrace) -> Finding {
     Finding::new(
         Severity::Note,
@@ -211,8 +254,6 @@ fn worst(settings: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSampl
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rampart_host::{Source, TraceInterval};
     use rampart_model::{
         Accelerator, ClockRelation, GuestThread, SchedulingPolicy, SignedNanos, WorstEvent,
@@ -271,12 +312,7 @@ mod tests {
             interval("planted:5", 110_100, 110_300),
             interval("CPU 1/KVM:9", 110_300, 111_000),
         ];
-        let trace = KernelTrace {
-            source: Source::Osnoise,
-            intervals: [(CpuId(1), intervals)].into(),
-            lost: BTreeMap::new(),
-            findings: Vec::new(),
-        };
+        let trace = KernelTrace::known(Source::Osnoise, [(CpuId(1), intervals)].into());
         let window = Nanos::from_millis(210);
         let sample = TracedSample {
             measurer: Measurer::Meter,
@@ -325,5 +361,42 @@ mod tests {
         assert_eq!(thread_behind(&guest(Nanos::ZERO), CpuId(2)), None);
         let finding = from_outside(&guest(Nanos::from_millis(3)));
         assert!(finding.what.contains("±3 ms"), "{}", finding.what);
+    }
+
+    #[test]
+    fn names_that_do_not_say_what_to_do_have_a_fix() {
+        let of = |kind, name: &str, micros| ExplainedWorst {
+            cpu: CpuId(1),
+            event: WorstEvent {
+                at: Nanos::SECOND,
+                value: Nanos::from_millis(1),
+                sequence: 0,
+            },
+            causes: vec![Cause {
+                kind,
+                name: name.to_owned(),
+                start: Nanos::ZERO,
+                duration: Nanos::from_micros(micros),
+            }],
+            unexplained: Nanos::ZERO,
+        };
+        for (kind, name, micros, expected) in [
+            (
+                CauseKind::Thread,
+                "migration/1:23",
+                90,
+                Some("stop_machine"),
+            ),
+            (CauseKind::Unseen, "idle", 90, Some("idle state")),
+            (CauseKind::Unseen, "idle", 5, None),
+            (CauseKind::Thread, "loop:99", 90, None),
+        ] {
+            let found = remedies(&[of(kind, name, micros)]);
+            assert_eq!(found.len(), usize::from(expected.is_some()), "{name}");
+            for finding in found {
+                assert!(finding.what.contains(expected.unwrap_or_default()));
+                assert!(finding.what.contains("90 µs"), "{}", finding.what);
+            }
+        }
     }
 }

@@ -7,15 +7,41 @@
 //! threads, takes its runtime in each of its periods if they starve. Both show as gaps of equal
 //! length at equal distances.
 
-use rampart_model::{CpuId, Finding, Nanos, Severity};
+use rampart_model::{CpuId, Finding, Nanos, Severity, WorstEvent};
 
-/// A gap measured by the `noise` meter.
+/// A time in which a measuring thread could not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// End of the gap (`CLOCK_MONOTONIC`).
     pub at: Nanos,
     /// Length of the gap.
     pub length: Nanos,
+}
+
+/// Returns the samples of a meter as gaps in rising order of their end. Of samples that overlap, as those of periods that
+/// began while the thread could not run, only the longest is a gap.
+#[must_use]
+pub fn gaps(samples: impl IntoIterator<Item = WorstEvent>) -> Vec<Gap> {
+    let mut gaps: Vec<Gap> = samples
+        .into_iter()
+        .map(|sample| Gap {
+            at: sample.at,
+            length: sample.value,
+        })
+        .collect();
+    gaps.sort_by_key(|gap| gap.at);
+    let mut apart: Vec<Gap> = Vec::new();
+    for gap in gaps {
+        match apart.last_mut() {
+            Some(last) if gap.at.saturating_sub(gap.length) < last.at => {
+                if gap.length > last.length {
+                    *last = gap;
+                }
+            }
+            _ => apart.push(gap),
+        }
+    }
+    apart
 }
 
 /// A mechanism with which the scheduler limits real-time threads.
@@ -187,5 +213,29 @@ mod tests {
             explain(CpuId(1), &gaps(&[(1_000, 50)]), &[limit("off", 0)]),
             None
         );
+    }
+
+    /// The samples of `wakeup`: each throttled period ends in several late cycles, whose delays overlap.
+    #[test]
+    fn late_wakeups_are_gaps_once() {
+        let sample = |at, value, sequence| WorstEvent {
+            at: Nanos::from_millis(at),
+            value: Nanos::from_millis(value),
+            sequence,
+        };
+        let gaps = super::gaps([
+            sample(2_000, 49, 9),
+            sample(1_000, 49, 1),
+            sample(1_001, 48, 2),
+            sample(1_002, 47, 3),
+            sample(2_001, 48, 10),
+        ]);
+        let lengths: Vec<(u64, u64)> = gaps.iter().map(|gap| (gap.at.0, gap.length.0)).collect();
+        assert_eq!(
+            lengths,
+            [(1_000_000_000, 49_000_000), (2_000_000_000, 49_000_000)]
+        );
+        let throttling = [limit("throttling", 50)];
+        assert!(explain(CpuId(1), &gaps, &throttling).is_some());
     }
 }

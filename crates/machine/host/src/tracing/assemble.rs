@@ -31,7 +31,7 @@ const MOST_LOST: usize = 1 << 12;
 const MOST_NESTED: usize = 1 << 16;
 
 /// The idle loop.
-const IDLE: &str = "idle";
+pub(super) const IDLE: &str = "idle";
 
 /// A thread that has the CPU.
 #[derive(Debug)]

@@ -143,6 +143,38 @@ pub fn explain<'a>(
     }
 }
 
+/// A limit of the scheduler for real-time threads (Documentation/scheduler/sched-rt-group.rst).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SchedulerLimit {
+    /// Its name, with its setting: `real-time throttling, 50 ms in each 1 s`.
+    pub(super) name: String,
+    /// Time that it takes from real-time threads in each period.
+    pub(super) taken: Nanos,
+}
+
+/// Names the limit that took the CPU from the measuring thread: the CPU was idle for as long as the limit takes, up to
+/// the tick that ends it, though the thread should have run. No idle state takes this long to leave.
+pub(super) fn name_limit(explained: &mut ExplainedWorst, limits: &[SchedulerLimit]) {
+    for cause in &mut explained.causes {
+        if cause.kind != CauseKind::Unseen || cause.name != super::assemble::IDLE {
+            continue;
+        }
+        // The accounting happens at ticks, at most 10 ms apart.
+        let fits = |limit: &&SchedulerLimit| {
+            let slack = (limit.taken.0 / 5).max(5_000_000);
+            cause.duration >= SHORTEST_LIMIT && cause.duration.0.abs_diff(limit.taken.0) <= slack
+        };
+        if let Some(limit) = limits.iter().find(fits) {
+            cause.kind = CauseKind::Limit;
+            cause.name.clone_from(&limit.name);
+            explained.unexplained = explained.unexplained.saturating_sub(cause.duration);
+        }
+    }
+}
+
+/// Shortest time that is taken for a limit.
+const SHORTEST_LIMIT: Nanos = Nanos::from_millis(10);
+
 /// Returns a span from the first lost time between `start` and `end`, as long as all lost times between
 /// them, or `None` without lost events.
 fn lost_in(lost: &[TraceSpan], start: Nanos, end: Nanos) -> Option<TraceSpan> {
@@ -203,7 +235,7 @@ fn shares_of_time(intervals: &[&TraceInterval], start: Nanos, end: Nanos) -> Vec
 /// Returns the rank of a kind: a higher one interrupts a lower one.
 const fn rank(kind: CauseKind) -> u8 {
     match kind {
-        CauseKind::Unseen | CauseKind::Thread => 0,
+        CauseKind::Unseen | CauseKind::Limit | CauseKind::Thread => 0,
         CauseKind::Softirq => 1,
         CauseKind::Interrupt => 2,
         CauseKind::Nmi => 3,

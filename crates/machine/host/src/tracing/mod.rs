@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Severity};
+use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Nanos, Severity};
 
 pub use assemble::{TraceInterval, TraceSpan};
 pub use explain::{Measurer, TracedSample, explain};
@@ -31,7 +31,7 @@ use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::release::release_first;
 use crate::state_directory::is_root;
-use crate::{HostError, StateDirectory};
+use crate::{HostError, MachineRoot, StateDirectory};
 
 /// The source of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct KernelTrace {
     pub lost: BTreeMap<CpuId, Vec<TraceSpan>>,
     /// Restrictions of the trace.
     pub findings: Vec<Finding>,
+    /// Limits of the scheduler for real-time threads that were in effect.
+    limits: Vec<explain::SchedulerLimit>,
 }
 
 impl Tracing {
@@ -174,6 +176,7 @@ impl Tracing {
             intervals,
             lost,
             findings,
+            limits: limits(&MachineRoot::system()),
         })
     }
 
@@ -205,10 +208,42 @@ impl KernelTrace {
         // They are in the order of their ends.
         let first = intervals.partition_point(|interval| interval.end < start);
         let lost = self.lost.get(&sample.cpu).map(Vec::as_slice);
-        explain(
+        let mut explained = explain(
             sample,
             intervals.get(first..).unwrap_or_default(),
             lost.unwrap_or_default(),
-        )
+        );
+        explain::name_limit(&mut explained, &self.limits);
+        explained
     }
+
+    /// Returns a trace without restrictions, of intervals that are known.
+    #[must_use]
+    pub fn known(source: Source, intervals: BTreeMap<CpuId, Vec<TraceInterval>>) -> Self {
+        Self {
+            source,
+            intervals,
+            lost: BTreeMap::new(),
+            findings: Vec::new(),
+            limits: Vec::new(),
+        }
+    }
+}
+
+/// Returns the limit of real-time threads that leaves a CPU idle: throttling, unless it is off. The fair server runs other
+/// threads meanwhile, which the trace names.
+fn limits(root: &MachineRoot) -> Vec<explain::SchedulerLimit> {
+    let micros = |file: &str| {
+        let value: Option<u64> = root.value(&format!("proc/sys/kernel/{file}"));
+        value.map(Nanos::from_micros)
+    };
+    let (runtime, period) = (micros("sched_rt_runtime_us"), micros("sched_rt_period_us"));
+    let of = runtime.zip(period).map(|(runtime, period)| {
+        let taken = period.saturating_sub(runtime);
+        explain::SchedulerLimit {
+            name: format!("real-time throttling, {taken} in each {period}"),
+            taken,
+        }
+    });
+    of.into_iter().collect()
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rampart_model::{CauseKind, CpuId, Nanos, WorstEvent};
 
 use super::assemble::Assembler;
+use super::explain::{SchedulerLimit, name_limit};
 use super::{Measurer, TraceInterval, TraceSpan, TracedSample, explain};
 
 const OSNOISE: &str = include_str!("../../../../../tests/fixtures/trace/osnoise.txt");
@@ -371,7 +372,7 @@ fn owner(intervals: &[TraceInterval], at: u64) -> Option<usize> {
         CauseKind::Nmi => 3,
         CauseKind::Interrupt => 2,
         CauseKind::Softirq => 1,
-        CauseKind::Thread | CauseKind::Unseen => 0,
+        CauseKind::Thread | CauseKind::Limit | CauseKind::Unseen => 0,
     };
     (0..intervals.len())
         .filter(|index| intervals[*index].start.0 <= at && at < intervals[*index].end.0)
@@ -446,5 +447,37 @@ proptest! {
         let mut assembler = Assembler::default();
         assembler.take(&line);
         assembler.take(&format!(" x-1 [001] 0.000100: {event}: {rest}"));
+    }
+}
+
+/// A thread that waits while the CPU is idle for as long as throttling takes was throttled; a shorter idle time is
+/// that of an idle state.
+#[test]
+fn idle_time_of_a_throttled_thread_has_a_name() {
+    const MILLI: u64 = 1_000_000;
+    let limits = [SchedulerLimit {
+        name: "real-time throttling".to_owned(),
+        taken: Nanos(50 * MILLI),
+    }];
+    for (length, expected) in [
+        (49 * MILLI, CauseKind::Limit),
+        (43 * MILLI, CauseKind::Limit),
+        (20 * MILLI, CauseKind::Unseen),
+        (80 * MILLI, CauseKind::Unseen),
+        (MILLI / 10, CauseKind::Unseen),
+    ] {
+        let end = 300 * MILLI;
+        let idle = TraceInterval {
+            kind: CauseKind::Unseen,
+            name: "idle".into(),
+            start: Nanos(end - length),
+            end: Nanos(end),
+        };
+        let mut explained = explain(&sample(end, length), [&idle], &[]);
+        name_limit(&mut explained, &limits);
+        assert_eq!(explained.causes[0].kind, expected, "{length}");
+        let is_limit = expected == CauseKind::Limit;
+        assert_eq!(explained.unexplained == Nanos::ZERO, is_limit, "{length}");
+        assert_eq!(explained.causes[0].name == "real-time throttling", is_limit);
     }
 }

@@ -145,6 +145,9 @@ fn shares(of: &ExplainedWorst) -> Drawing {
 }
 
 fn cause(of: &Cause) -> String {
+    if of.kind == CauseKind::Limit {
+        return format!("{}: {}", of.name, format::time(of.duration));
+    }
     format!(
         "{}\u{a0}{} {}",
         kind(of.kind),
@@ -159,6 +162,7 @@ const fn kind(kind: CauseKind) -> &'static str {
         CauseKind::Interrupt => "interrupt",
         CauseKind::Softirq => "softirq",
         CauseKind::Thread => "thread",
+        CauseKind::Limit => "limit",
         CauseKind::Unseen => "unseen",
     }
 }
@@ -169,6 +173,7 @@ const fn class(kind: CauseKind) -> &'static str {
         CauseKind::Interrupt => "interrupt",
         CauseKind::Softirq => "softirq",
         CauseKind::Thread => "thread",
+        CauseKind::Limit => "limit",
         CauseKind::Unseen => "unseen",
     }
 }

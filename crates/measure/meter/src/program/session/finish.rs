@@ -44,13 +44,6 @@ impl Session {
             let Some(outcome) = outcome else { continue };
             collector.finish(outcome.duration, console);
             let cpu = collector.cpu();
-            if plan.meter == MeterKind::Noise && plan.policy.is_real_time() {
-                findings.extend(throttling::explain(
-                    cpu,
-                    collector.long_gaps(),
-                    &real_time_limits::of_cpu(cpu),
-                ));
-            }
             let totals = collector.totals();
             let mut warm_up = collector.warm_up();
             warm_up.duration = outcome.warm_up;
@@ -58,6 +51,17 @@ impl Session {
             let mut counters = outcome.counters;
             counters.steal = steal[1].since(&steal[0], cpu);
             counters.continued = continued::was_continued();
+            // `noise` keeps more long gaps than worst samples.
+            let long_gaps = collector.long_gaps().to_vec();
+            let worst = collector.into_worst();
+            if plan.policy.is_real_time() {
+                let gaps = match plan.meter {
+                    MeterKind::Noise => long_gaps,
+                    _ => throttling::gaps(worst.iter().copied()),
+                };
+                let limits = real_time_limits::of_cpu(cpu);
+                findings.extend(throttling::explain(cpu, &gaps, &limits));
+            }
             outcomes.push(ThreadOutcome {
                 cpu,
                 placement: EffectivePlacement {
@@ -75,7 +79,7 @@ impl Session {
                 missed: totals.missed,
                 over_deadline: totals.over_deadline,
                 lost: totals.lost,
-                worst: collector.into_worst(),
+                worst,
                 warm_up,
                 detail,
             });
