@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line. Help, man pages and shell completions all come from these definitions.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use std::fmt::Write as _;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
@@ -49,6 +51,16 @@ Examples:
   rampart apply plan.toml               apply it
   rampart evaluate --plan plan.toml     measure its domains";
 
+/// The headings of the list of commands, each with the first command below it.
+const GROUPS: [(&str, &str); 6] = [
+    ("Start here", "check"),
+    ("Look at a machine", "status"),
+    ("Measure", "measure"),
+    ("Run programs in domains", "run"),
+    ("Isolate more strongly", "cell"),
+    ("Exchange with other tools", "import"),
+];
+
 /// Split a machine between real-time and ordinary work, and measure the split
 #[derive(Debug, Parser)]
 #[command(name = "rampart", version, after_help = AFTER_HELP, max_term_width = 80)]
@@ -67,6 +79,36 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// Returns the command line with its commands in groups. clap has one heading for all of them.
+pub(crate) fn command() -> clap::Command {
+    let command = Arguments::command();
+    let styles = command.get_styles();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let names = command.get_subcommands().map(|each| each.get_name().len());
+    let width = names.max().unwrap_or_default();
+    let mut list = String::new();
+    for each in command.get_subcommands() {
+        let (name, about) = (each.get_name(), each.get_about());
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        if let Some((heading, _)) = GROUPS.iter().find(|(_, first)| *first == name) {
+            let _ = write!(list, "\n{header}{heading}:{header:#}\n");
+        }
+        let _ = writeln!(list, "  {literal}{name:width$}{literal:#}  {about}");
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{list}\n\
+         {header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    command.help_template(template)
+}
+
+/// Parses the arguments of this process. Ends it if they are wrong or ask for help.
+pub(crate) fn parse() -> Arguments {
+    let mut command = command();
+    let matches = command.get_matches_mut();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -75,50 +117,51 @@ pub(crate) enum Color {
     Never,
 }
 
+/// The commands, in the order of the help; [`GROUPS`] has the first of each group.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Check a machine for real-time work, and list the fixes
+    Check(commands::check::Check),
     /// Measure and compare the domains of a machine, idle and under load
     Evaluate(Box<commands::evaluate::Evaluate>),
+    /// Write, check and show a plan: the domains and their CPUs
+    Plan(commands::plan::PlanArguments),
+    /// Apply a plan to this machine until `rampart release`
+    Apply(commands::apply::ApplyArguments),
+    /// Undo the active plan and the changes of killed runs
+    Release(commands::release::Release),
+    /// Show CPUs, their programs, and differences from the active plan
+    Status(commands::status::StatusArguments),
+    /// List the settings that `check` reads, or show one and its value
+    Knobs(commands::knobs::Knobs),
+    /// List the domains that this machine can host
+    Domains(commands::domains::Domains),
     /// Run one meter in one domain
     Measure(Box<commands::measure::Measure>),
+    /// Show the results of an evaluation, also of one that was killed
+    Report(commands::report::Report),
     /// Stop CPUs for a set time
     Block(commands::block::BlockArguments),
     /// Stop CPUs and measure which other CPUs are affected
     Blocktest(commands::blocktest::BlocktestArguments),
-    /// Show the results of an evaluation, also of one that was killed
-    Report(commands::report::Report),
-    /// Check whether a machine is fit for real-time work, and list the fixes
-    Check(commands::check::Check),
-    /// List the settings that `check` reads, or show one and its value here
-    Knobs(commands::knobs::Knobs),
-    /// List the domains that this machine can host
-    Domains(commands::domains::Domains),
-    /// Write, check and show a plan: the domains of a machine and their CPUs
-    Plan(commands::plan::PlanArguments),
+    /// Build and run the simulated machine
+    Sim(commands::sim::SimArguments),
     /// Run a program in a domain of the active plan
     Run(commands::run::RunArguments),
-    /// Move running processes or threads into a domain of the active plan
+    /// Move running processes or threads into a domain
     Move(commands::moving::MoveArguments),
-    /// Isolate CPUs without a plan file and run a program on them
-    Shield(commands::shield::ShieldArguments),
     /// Start and supervise the programs of the active plan
     Up(commands::up::UpArguments),
     /// Stop the programs that `up` started
     Down(commands::up::DownArguments),
-    /// Apply a plan to this machine until `rampart release`
-    Apply(commands::apply::ApplyArguments),
-    /// Show the CPUs, their programs, and differences from the active plan
-    Status(commands::status::StatusArguments),
+    /// Isolate CPUs without a plan file and run a program on them
+    Shield(commands::shield::ShieldArguments),
     /// Partition an arm64 machine into cells under a hypervisor
     Cell(commands::cell::CellArguments),
     /// List, take and give CPUs on which threads run detached from Linux
     Detach(commands::detach::DetachArguments),
-    /// Build and run the simulated machine
-    Sim(commands::sim::SimArguments),
     /// Show a measurement of rtla or cyclictest from its output
     Import(commands::import::Import),
-    /// Undo the active plan and the changes of killed runs
-    Release(commands::release::Release),
     /// Write a plan or a guest as configuration of another tool
     Export(commands::export::Export),
     /// Print the JSON Schema of a document
@@ -141,8 +184,6 @@ pub(crate) enum ShowProgress {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     /// Calls `visit` for a command and all its subcommands, with the name as typed.
@@ -161,7 +202,7 @@ mod tests {
 
     #[test]
     fn help_fits_80_columns_and_ends_with_examples() {
-        let mut root = Arguments::command();
+        let mut root = command();
         root.build();
         let mut wrong = Vec::new();
         visit("rampart", &mut root, &mut |name, help| {
@@ -180,9 +221,40 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
+    /// Each group has at most seven commands, the first has those of the first day.
+    #[test]
+    fn help_lists_the_commands_in_groups() {
+        let mut root = command();
+        root.build();
+        let names: Vec<&str> = root.get_subcommands().map(|each| each.get_name()).collect();
+        let first = GROUPS.map(|(_, first)| names.iter().position(|name| *name == first));
+        let mut bounds: Vec<usize> = first.into_iter().flatten().collect();
+        assert_eq!(
+            (bounds.len(), bounds[..2].to_vec()),
+            (GROUPS.len(), vec![0, 5])
+        );
+        bounds.push(names.len());
+        for group in bounds.windows(2) {
+            assert!(
+                (2..=7).contains(&(group[1] - group[0])),
+                "{group:?} of {names:?}"
+            );
+        }
+
+        let help = command().render_help().to_string();
+        let (_, list) = help.split_once("[OPTIONS] <COMMAND>\n\n").expect("usage");
+        let (list, _) = list.split_once("\n\nOptions:\n").expect("options");
+        let listed: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+            .collect();
+        let without_help = names.iter().filter(|name| **name != "help");
+        assert_eq!(listed, without_help.copied().collect::<Vec<_>>(), "{help}");
+    }
+
     #[test]
     fn long_lists_of_options_are_grouped() {
-        let mut root = Arguments::command();
+        let mut root = command();
         root.build();
         let mut pending = vec![&root];
         while let Some(command) = pending.pop() {
@@ -201,7 +273,7 @@ mod tests {
 
     #[test]
     fn summaries_have_no_full_stop() {
-        let mut root = Arguments::command();
+        let mut root = command();
         root.build();
         let mut pending = vec![&root];
         while let Some(command) = pending.pop() {

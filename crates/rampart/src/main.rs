@@ -8,12 +8,10 @@ mod output;
 mod progress;
 mod signals;
 
-use clap::Parser;
-
-use crate::arguments::{Arguments, Command};
+use crate::arguments::Command;
 
 fn main() -> std::process::ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments::parse();
     // Before any child process inherits the restricted affinity.
     rampart_host::reach_isolated_cpus();
     let colour = output::choose_colour(arguments.color);

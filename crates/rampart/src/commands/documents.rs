@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use rampart_model::{
     BlockerEvent, BlockerRequest, Blocking, Blocktest, Check, Evaluation, ExitCode, KnobCatalogue,
     Measurement, MeterEvent, MeterRequest, ResolvedPlan, Status, SupervisedDomain,
 };
 use schemars::schema_for;
 
-use crate::arguments::Arguments;
+use crate::arguments;
 use crate::failure::Failure;
 use crate::output;
 
@@ -106,11 +106,11 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(wanted: &Completions) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(
-        arguments.shell,
-        &mut Arguments::command(),
+        wanted.shell,
+        &mut arguments::command(),
         "rampart",
         &mut script,
     );
@@ -118,18 +118,15 @@ pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> 
     Ok(ExitCode::Success)
 }
 
-pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
+pub(crate) fn man(wanted: &Man) -> Result<ExitCode, Failure> {
     let failed = || {
         format!(
             "{}: the man pages cannot be written there",
-            arguments.directory.display()
+            wanted.directory.display()
         )
     };
-    std::fs::create_dir_all(&arguments.directory).with_context(failed)?;
-    clap_mangen::generate_to(Arguments::command(), &arguments.directory).with_context(failed)?;
-    output::eprint(&format!(
-        "Man pages are in {}.",
-        arguments.directory.display()
-    ));
+    std::fs::create_dir_all(&wanted.directory).with_context(failed)?;
+    clap_mangen::generate_to(arguments::command(), &wanted.directory).with_context(failed)?;
+    output::eprint(&format!("Man pages are in {}.", wanted.directory.display()));
     Ok(ExitCode::Success)
 }
