@@ -38,10 +38,15 @@ Environment:
   RAMPART_GUEST_KERNEL   kernel of guests, or a directory that contains boot
                          and lib/modules [default: the kernel of this machine]
   RAMPART_GUEST_MODULES  directory of the modules of that kernel
+  RAMPART_SSH            command of `--on ssh:`, for the shell: ssh -i KEY, or
+                         -F CONFIGURATION, -J JUMPHOST [default: ssh]
   RAMPART_DEBIAN_MIRROR  mirror of the packages of the simulated machine: URL,
                          or URL and URL-OF-SECURITY-UPDATES
   XDG_CACHE_HOME         the simulated machine is kept in rampart/sim there
                          [default: ~/.cache]
+  LC_ALL, LC_CTYPE, LANG
+                         the first that is set names the locale; if that is
+                         not UTF-8, text is ASCII
   NO_COLOR               if set, output has no colour
 
 Examples:
@@ -175,9 +180,11 @@ pub(crate) enum Command {
 /// When and how progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShowProgress {
-    /// A bar on a terminal, otherwise a line for each run
+    /// A bar on a terminal, otherwise lines; one for each minute of runs, and
+    /// one whenever what is inconclusive is measured on
     Auto,
     Bar,
+    /// A line for each run
     Lines,
     None,
 }

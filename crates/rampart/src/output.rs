@@ -31,11 +31,7 @@ pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 
 /// Writes elements to standard output as text.
 pub(crate) fn print_elements(elements: &[Element], colour: bool) -> io::Result<()> {
-    let width = terminal_width();
-    print(&rampart_present::terminal(
-        elements,
-        TerminalOptions { width, colour },
-    ))
+    print(&terminal_text(elements, terminal_width(), colour))
 }
 
 /// Writes the text of a short command to standard output. Without a terminal no line is broken.
@@ -46,10 +42,34 @@ pub(crate) fn print_text(elements: &[Element]) -> io::Result<()> {
     };
     // anstream removes the colours if they are not wanted.
     let colour = true;
-    print(&rampart_present::terminal(
-        elements,
-        TerminalOptions { width, colour },
-    ))
+    print(&terminal_text(elements, width, colour))
+}
+
+/// Renders elements for a terminal of this locale.
+pub(crate) fn terminal_text(elements: &[Element], width: u16, colour: bool) -> String {
+    let options = TerminalOptions { width, colour };
+    in_locale(rampart_present::terminal(elements, options))
+}
+
+/// Returns a text for people, in ASCII if the locale is not UTF-8.
+fn in_locale(text: String) -> String {
+    match is_utf8(|name| std::env::var(name).ok()) {
+        true => text,
+        false => rampart_present::ascii(&text),
+    }
+}
+
+/// Returns whether the locale is UTF-8. The first variable that is set decides (locale(7)); without any, which is
+/// usual for services and containers, it is UTF-8.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(variable);
+    let locale = set.into_iter().find(|value| !value.is_empty());
+    locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
 }
 
 /// Returns the columns of the terminal on standard output, or 100 without a terminal.
@@ -69,6 +89,7 @@ pub(crate) fn finding(finding: &Finding) {
 
 /// Writes a message to standard error. A closed standard error is not an error.
 pub(crate) fn eprint(text: &str) {
+    let text = in_locale(text.to_owned());
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
@@ -95,5 +116,30 @@ pub(crate) fn choose_colour(color: Color) -> bool {
         Color::Never => false,
         // anstream removes colour if NO_COLOR is set or the terminal has none.
         Color::Auto => io::stdout().is_terminal(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_variable_that_is_set_decides_the_locale() {
+        let locale = |set: &[(&str, &str)]| {
+            is_utf8(|name| {
+                let found = set.iter().find(|(of, _)| *of == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert!(locale(&[]));
+        assert!(locale(&[("LANG", "de_DE.UTF-8")]));
+        assert!(locale(&[
+            ("LC_ALL", ""),
+            ("LC_CTYPE", "C.utf8"),
+            ("LANG", "C")
+        ]));
+        assert!(!locale(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]));
+        assert!(!locale(&[("LC_CTYPE", "POSIX")]));
+        assert!(!locale(&[("LANG", "de_DE.ISO-8859-1")]));
     }
 }

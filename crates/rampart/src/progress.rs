@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Progress on standard error: a bar on a terminal, otherwise lines. It is drawn rarely, because
+//! Progress on standard error: a bar on a terminal, otherwise lines, few unless each run is requested. It is drawn rarely, because
 //! drawing disturbs the measured machine.
 
 use std::io::{self, IsTerminal};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rampart_evaluate::{Observer, Progress};
 use rampart_model::{Evaluation, Nanos, Run, TransferRecord};
+use rampart_present::RunSummary;
 
 use crate::arguments::ShowProgress;
 use crate::output;
@@ -55,23 +56,37 @@ pub(crate) fn bar(style: Style, steps: u64) -> ProgressBar {
 #[derive(Debug)]
 pub(crate) struct EvaluationProgress {
     style: Style,
+    /// The runs since the last line, if not each has one.
+    summary: Option<RunSummary>,
     bar: ProgressBar,
     last: Option<Instant>,
 }
 
 impl EvaluationProgress {
-    /// Returns the progress in this style.
-    pub(crate) fn new(style: Style) -> Self {
+    /// Returns the progress in this form.
+    pub(crate) fn new(choice: ShowProgress) -> Self {
+        let style = style(choice);
         Self {
             style,
+            summary: (choice == ShowProgress::Auto).then(RunSummary::default),
             bar: bar(style, STEPS),
             last: None,
         }
     }
 
-    /// Removes the bar.
-    pub(crate) fn clear(&self) {
+    /// Removes the bar, or prints the last line.
+    pub(crate) fn finish(&mut self) {
+        self.summarise();
         self.bar.finish_and_clear();
+    }
+
+    /// Prints the line for the runs since the last one.
+    fn summarise(&mut self) {
+        if self.style == Style::Lines
+            && let Some(line) = self.summary.as_mut().and_then(RunSummary::take)
+        {
+            output::eprint(&line);
+        }
     }
 
     /// A bar shows no results, only why one is invalid.
@@ -117,14 +132,24 @@ impl Observer for EvaluationProgress {
     }
 
     fn run_made(&mut self, record: &str, run: &Run) {
-        self.result(rampart_present::run_lines(record, run));
+        let Some(summary) = &mut self.summary else {
+            self.result(rampart_present::run_lines(record, run));
+            return;
+        };
+        let (reasons, is_long) = (summary.add(record, run), summary.is_long());
+        self.lines(&reasons);
+        if is_long {
+            self.summarise();
+        }
     }
 
     fn measured_on(&mut self, evaluation: &Evaluation, until: Nanos) {
+        self.summarise();
         self.lines(&[rampart_present::measured_on_line(evaluation, until)]);
     }
 
     fn round_made(&mut self, round: &TransferRecord) {
+        self.summarise();
         self.result(rampart_present::round_lines(round));
     }
 }

@@ -225,7 +225,7 @@ fn an_evaluation_runs_remotely_and_copies_its_results() {
         assert!(log.lines().any(|line| line.starts_with("Tag=")), "{log}");
     }
     let progress = stderr(&output);
-    assert!(progress.contains("run   1"), "{progress}");
+    assert!(progress.contains("runs 1–"), "{progress}");
     server.assert_clean();
 }
 

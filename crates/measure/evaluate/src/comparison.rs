@@ -59,7 +59,7 @@ pub(crate) fn compare(
                     without_deadline(domain, meter, records, &reached)
                 }
             }),
-            row("same latency as on the host", &|domain| {
+            row("no worse than on the host", &|domain| {
                 if domain.selection.kind.is_housekeeping() {
                     answered(domain, "–", None, "it is the host")
                 } else if without_times(domain) {
@@ -199,10 +199,8 @@ impl<'a> Asked<'a> {
         ]
         .concat();
         let held = self.with(VerdictOutcome::Holds);
-        let no = match self.what_fails() {
-            Some(subjects) => format!("{}: {subjects}", words.no.0),
-            None => words.no.0.to_owned(),
-        };
+        let subjects = self.what_fails();
+        let subjects = subjects.map_or_else(String::new, |subjects| format!(": {subjects}"));
         let (answer, outcome, reason) = if self.0.is_empty() {
             (
                 "not measured".to_owned(),
@@ -211,13 +209,18 @@ impl<'a> Asked<'a> {
             )
         } else if bad.len() == self.0.len() {
             (
-                no,
+                format!("{}{subjects}", words.no.0),
                 Some(words.no.1),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if !bad.is_empty() {
             (
-                format!("{no} ({} of {} conditions)", bad.len(), self.0.len()),
+                format!(
+                    "{} under {} of {} conditions{subjects}",
+                    words.partly,
+                    bad.len(),
+                    self.0.len()
+                ),
                 Some(VerdictOutcome::Leaks),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
@@ -304,6 +307,8 @@ impl Asked<'_> {
 struct Words {
     yes: &'static str,
     no: (&'static str, VerdictOutcome),
+    /// What happens under some of the conditions.
+    partly: &'static str,
     good: &'static str,
     bad: &'static str,
 }
@@ -311,6 +316,7 @@ struct Words {
 const DEADLINE: Words = Words {
     yes: "yes",
     no: ("no", VerdictOutcome::Fails),
+    partly: "missed",
     good: "no cycle exceeded the deadline",
     bad: "the deadline was exceeded",
 };
@@ -318,6 +324,7 @@ const DEADLINE: Words = Words {
 const SAME_AS_HOST: Words = Words {
     yes: "yes",
     no: ("no", VerdictOutcome::Fails),
+    partly: "worse",
     good: "quantiles and stalls are not worse than on the host by more than the tolerance",
     bad: "a quantile or the rate of stalls is worse than on the host",
 };
@@ -325,6 +332,7 @@ const SAME_AS_HOST: Words = Words {
 const ISOLATION_FROM_LOADS: Words = Words {
     yes: "isolated",
     no: ("not isolated", VerdictOutcome::Leaks),
+    partly: "not isolated",
     good: "quantiles and the rate of stalls grow by no more than the tolerance",
     bad: "a quantile or the rate of stalls grows",
 };

@@ -112,7 +112,9 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
         }
         _ => match same.decided_so_far() {
             Some((decided, open)) => {
-                parts.decided.push(format!("{decided} as on the host"));
+                parts
+                    .decided
+                    .push(format!("{decided} no worse than on the host"));
                 parts.open.push(format!("{open} compared with the host"));
             }
             None => parts.open.push("the comparison with the host".to_owned()),

@@ -356,7 +356,7 @@ fn comparison_rests_on_its_verdicts() {
     assert_eq!(
         answers,
         [
-            vec!["no (1 of 2 conditions)", "yes"],
+            vec!["missed under 1 of 2 conditions", "yes"],
             vec!["–", "yes"],
             vec!["not isolated", "isolated"],
             vec!["–", "no"]

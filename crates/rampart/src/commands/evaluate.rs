@@ -224,9 +224,9 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         tool_version: super::VERSION,
     };
     let stop = signals::stop_flag()?;
-    let mut observer = progress::EvaluationProgress::new(progress::style(arguments.show_progress));
+    let mut observer = progress::EvaluationProgress::new(arguments.show_progress);
     let evaluation = evaluate(&request, &context, &mut observer, &stop)?;
-    observer.clear();
+    observer.finish();
     match stream {
         Some(stream) => stream.finish()?,
         None => show(&evaluation, &directory, arguments, colour)?,

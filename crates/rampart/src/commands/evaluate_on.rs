@@ -181,7 +181,9 @@ fn remote_command(arguments: &Evaluate, program: String, crash: bool) -> Vec<Str
     argv.extend(arguments.remote_arguments());
     let progress = match arguments.show_progress {
         ShowProgress::None => "none",
-        _ => "lines",
+        // There is no terminal there.
+        ShowProgress::Auto | ShowProgress::Bar => "auto",
+        ShowProgress::Lines => "lines",
     };
     argv.extend(["--show-progress", progress, "--out", "-"].map(str::to_owned));
     if crash {

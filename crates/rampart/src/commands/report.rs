@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use rampart_model::{Evaluation, ExitCode};
-use rampart_present::TerminalOptions;
 
 use crate::failure::Failure;
 use crate::output;
@@ -55,11 +54,8 @@ pub(crate) fn run(arguments: &Report, colour: bool) -> Result<ExitCode, Failure>
 pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> String {
     match format {
         Format::Terminal => {
-            let width = output::terminal_width();
-            rampart_present::terminal(
-                &rampart_present::report(evaluation),
-                TerminalOptions { width, colour },
-            )
+            let elements = rampart_present::report(evaluation);
+            output::terminal_text(&elements, output::terminal_width(), colour)
         }
         Format::Html => rampart_present::html(evaluation),
         Format::Json => rampart_present::json(evaluation),

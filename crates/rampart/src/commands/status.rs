@@ -121,11 +121,9 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
         StatusFormat::Json => serde_json::to_string_pretty(&status)? + "\n",
         StatusFormat::Openmetrics => rampart_status::open_metrics_once(&status),
         StatusFormat::Terminal => {
-            let options = rampart_present::TerminalOptions {
-                width: output::terminal_width(),
-                colour: colour && arguments.out.is_none(),
-            };
-            rampart_present::terminal(&rampart_present::status(&status), options)
+            let colour = colour && arguments.out.is_none();
+            let elements = rampart_present::status(&status);
+            output::terminal_text(&elements, output::terminal_width(), colour)
         }
     };
     output::write(arguments.out.as_deref(), &text)?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The progress of an evaluation, as lines of text.
 
-use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
+use std::collections::BTreeSet;
+
+use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, grouped, plural};
 
 use crate::report::inconclusive;
 
@@ -93,6 +95,79 @@ pub fn round_lines(round: &TransferRecord) -> (String, Vec<String>) {
         reasons.extend(invalid(&location, &watched.invalid));
     }
     (result, reasons)
+}
+
+/// The runs since the last line of a log. Runs of a third of a second would be thousands of lines.
+#[derive(Debug, Default)]
+pub struct RunSummary {
+    /// Numbers of the first and the last run.
+    numbers: Option<(u32, u32)>,
+    measured: Nanos,
+    samples: u64,
+    worst: Option<(Nanos, String)>,
+    invalid: u32,
+    records: BTreeSet<String>,
+    /// Records with an invalid run, whose reasons were returned.
+    with_reasons: BTreeSet<String>,
+}
+
+impl RunSummary {
+    /// Adds a run. Returns the reasons why it is invalid, of each record once in a summary.
+    pub fn add(&mut self, record: &str, run: &Run) -> Vec<String> {
+        let first = self.numbers.map_or(run.order, |(first, _)| first);
+        self.numbers = Some((first, run.order));
+        self.measured += run.duration;
+        self.samples += run.threads.iter().map(|thread| thread.samples).sum::<u64>();
+        let worst = run.threads.iter().filter_map(|thread| thread.worst.first());
+        if let Some(worst) = worst.map(|event| event.value).max()
+            && self
+                .worst
+                .as_ref()
+                .is_none_or(|(before, _)| *before < worst)
+        {
+            self.worst = Some((worst, record.to_owned()));
+        }
+        self.records.insert(record.to_owned());
+        if run.invalid.is_empty() {
+            return Vec::new();
+        }
+        self.invalid += 1;
+        match self.with_reasons.insert(record.to_owned()) {
+            true => run_lines(record, run).1,
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns whether the runs took a minute, after which a log has a line.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.measured >= Nanos::from_secs(60)
+    }
+
+    /// Returns the line for the runs since the last one; `None` without a run.
+    pub fn take(&mut self) -> Option<String> {
+        let of = std::mem::take(self);
+        let (first, last) = of.numbers?;
+        let (first, last) = (first + 1, last + 1);
+        let numbers = match first == last {
+            true => format!("run {first}"),
+            false => format!("runs {first}–{last}"),
+        };
+        let worst = of.worst.map_or_else(
+            || "worst none".to_owned(),
+            |(worst, record)| format!("worst {worst} in {record}"),
+        );
+        let invalid = match of.invalid {
+            0 => String::new(),
+            invalid => format!("; {invalid} invalid"),
+        };
+        Some(format!(
+            "{numbers} of {}: {} samples in {}, {worst}{invalid}",
+            plural(of.records.len(), "record"),
+            grouped(of.samples),
+            of.measured,
+        ))
+    }
 }
 
 fn invalid(location: &str, reasons: &[Finding]) -> Vec<String> {

@@ -43,6 +43,17 @@ pub(crate) fn time_or_dash(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), time)
 }
 
+/// Returns a confidence as a percentage, with as many digits as it takes to differ from 100 %: one that
+/// is corrected for many comparisons is close to it.
+pub(crate) fn confidence(value: f64) -> String {
+    let nines = -(1.0 - value).max(1e-12).log10() - 1e-9;
+    let digits = (nines.ceil() as usize).saturating_sub(2);
+    // Cut off, not rounded, which could give 100.
+    let scale = 10_f64.powi(digits as i32);
+    let percent = (value * 100.0 * scale + 1e-6).floor() / scale;
+    format!("{percent:.digits$}\u{a0}%")
+}
+
 /// Returns the samples of a record over the deadline, all CPUs together.
 pub(crate) fn over_deadline(record: &Record) -> u64 {
     let each = record.cpus.iter().map(|cpu: &CpuRecord| cpu.over_deadline);
@@ -376,6 +387,19 @@ mod tests {
             String::from_utf8_lossy(&output.stdout),
             words.join("\n") + "\n"
         );
+    }
+
+    #[test]
+    fn a_confidence_is_never_shown_as_certainty() {
+        for (value, text) in [
+            (0.95, "95 %"),
+            (0.99, "99 %"),
+            (0.995, "99.5 %"),
+            (0.9996, "99.96 %"),
+            (0.999_996, "99.9996 %"),
+        ] {
+            assert_eq!(confidence(value).replace('\u{a0}', " "), text);
+        }
     }
 
     #[test]

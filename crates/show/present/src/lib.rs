@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod active_plan;
+mod ascii;
 mod blocks;
 mod cell_description;
 mod cells;
@@ -38,6 +39,7 @@ mod terminal;
 mod transfer_matrix;
 
 pub use active_plan::{BootFiles, applied, applied_step, boot_files, boot_files_written, released};
+pub use ascii::ascii;
 pub use blocks::{blocking, blocktest, planned_blocks};
 pub use cell_description::cell_description;
 pub use cells::{CellMemory, CellResources, cell_exits, cell_list, cell_resources, refused_dma};
@@ -48,7 +50,9 @@ pub use document::{PageData, html, json};
 pub use domain_programs::{ProgramOutcome, last_exit, program_outcomes, supervised};
 pub use domains::domains;
 pub use element::Element;
-pub use evaluation_progress::{measured_on_line, planned_lines, round_lines, run_lines};
+pub use evaluation_progress::{
+    RunSummary, measured_on_line, planned_lines, round_lines, run_lines,
+};
 pub use junit::junit;
 pub use knobs::{knob_entry, knob_list, knobs_page, rule_entry};
 pub use live_status::{CpuColumn, CpuWithLatency, LIVE_STATUS_KEYS, live_status, live_status_help};

@@ -3,7 +3,7 @@
 
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement,
-    Table as TextTable, TableStyle as LineStyle, presets,
+    Table as TextTable, TableStyle as LineStyle, Width, presets,
 };
 use rampart_model::{Severity, clean, wrapped};
 
@@ -219,6 +219,8 @@ impl Page {
         }
     }
 
+    /// A table, in parts where the terminal is too narrow for all columns. Each part begins with the first
+    /// column.
     fn table(&mut self, table: &Table) {
         let shown: Vec<(usize, &Column)> = table
             .columns
@@ -226,6 +228,64 @@ impl Page {
             .enumerate()
             .filter(|(_, column)| !column.detail)
             .collect();
+        // What lies between two columns, and left of the first.
+        let (between, before) = match table.style {
+            TableStyle::Lines => (3, 1),
+            TableStyle::Figures | TableStyle::Drawings => (self.gap(), 0),
+        };
+        let widths: Vec<usize> = shown
+            .iter()
+            .map(|column| self.least_width(table, *column) + between)
+            .collect();
+        let Some((name, left)) = shown.first().zip(widths.first()) else {
+            return;
+        };
+        let mut part = vec![*name];
+        let mut used = before + left;
+        for (column, width) in shown.iter().zip(&widths).skip(1) {
+            if part.len() > 1 && used + width > usize::from(self.width) {
+                self.table_part(table, &part);
+                part.truncate(1);
+                used = before + left;
+            }
+            part.push(*column);
+            used += width;
+        }
+        self.table_part(table, &part);
+    }
+
+    /// Columns between two figures.
+    fn gap(&self) -> usize {
+        if self.width >= 96 { 2 } else { 1 }
+    }
+
+    /// Returns the least width of a column: of its longest word, so that no figure is separated from its unit, or
+    /// of a whole name between lines.
+    fn least_width(&self, table: &Table, (index, column): (usize, &Column)) -> usize {
+        let is_name = table.style == TableStyle::Lines && column.kind == ColumnKind::Name;
+        let longest = |breaks: &[char]| {
+            let groups = table.groups.iter().filter(|group| !group.detail);
+            let entries = groups.flat_map(|group| {
+                let grouped = index == 0 && !group.name.is_empty();
+                group.rows.iter().filter_map(move |row| {
+                    let text = row.entries.get(index)?.text.plain();
+                    // As `cells` begins the first column of a named group.
+                    let indent = if grouped && !row.invalid { 2 } else { 0 };
+                    Some(indent + longest_part(&text, breaks))
+                })
+            });
+            let name = longest_part(&column.name.plain(), breaks);
+            entries.max().unwrap_or(0).max(name)
+        };
+        let whole = longest(&[]);
+        if is_name && whole <= usize::from(self.width) / 2 {
+            whole
+        } else {
+            longest(&[' '])
+        }
+    }
+
+    fn table_part(&mut self, table: &Table, shown: &[(usize, &Column)]) {
         let mut rows: Vec<Vec<Cell>> = Vec::new();
         for group in table.groups.iter().filter(|group| !group.detail) {
             if !group.name.is_empty() {
@@ -237,7 +297,7 @@ impl Page {
                 group
                     .rows
                     .iter()
-                    .map(|row| cells(row, &shown, !group.name.is_empty())),
+                    .map(|row| cells(row, shown, !group.name.is_empty())),
             );
         }
         if rows.is_empty() {
@@ -252,16 +312,18 @@ impl Page {
             TableStyle::Figures | TableStyle::Drawings => presets::NOTHING,
         };
         let mut text = self.text_table(style, &header, rows);
-        let gap = if self.width >= 96 { 2 } else { 1 };
-        for (column, (_, of)) in text.column_iter_mut().zip(&shown) {
+        let gap = u16::try_from(self.gap()).unwrap_or(1);
+        for (column, (index, of)) in text.column_iter_mut().zip(shown) {
             if table.style != TableStyle::Lines {
                 column.set_padding((0, gap));
                 if of.kind == ColumnKind::Figure {
                     column.set_cell_alignment(CellAlignment::Right);
                 }
-            } else if of.kind == ColumnKind::Name {
-                column.set_constraint(ColumnConstraint::ContentWidth);
             }
+            let least = self.least_width(table, (*index, of));
+            let least = u16::try_from(least).unwrap_or(u16::MAX);
+            let least = Width::Fixed(least.saturating_add(column.padding_width()));
+            column.set_constraint(ColumnConstraint::LowerBoundary(least));
         }
         self.push(&text);
     }
@@ -317,6 +379,14 @@ impl Page {
         self.lines
             .extend(table.lines().map(|line| line.trim_end().to_owned()));
     }
+}
+
+/// Returns the length of the longest part of a text between these characters, in characters. A no-break space
+/// is not one of them.
+fn longest_part(text: &str, breaks: &[char]) -> usize {
+    let text = clean(text);
+    let lengths = text.split(breaks).map(|part| part.chars().count());
+    lengths.max().unwrap_or(0)
 }
 
 /// `location: what (expected 2, found 1)`

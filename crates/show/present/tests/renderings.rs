@@ -7,7 +7,8 @@ use rampart_model::{
     Severity, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_present::{
-    Element, TerminalOptions, html, json, junit, markdown, measurement, report, terminal,
+    Element, RunSummary, TerminalOptions, ascii, html, json, junit, markdown, measurement, report,
+    terminal,
 };
 
 use crate::documents;
@@ -450,4 +451,113 @@ fn marks_a_simulated_machine_that_reports_real_hardware() {
         text.contains("Simulated machine: microseconds are not real.")
             && text.contains("EMULATED wakeup")
     );
+}
+
+/// The texts of all entries of tables that a terminal shows.
+fn entries_of_tables(elements: &[Element]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for element in elements {
+        match element {
+            Element::Table(table) => {
+                let shown: Vec<usize> = (0..table.columns.len())
+                    .filter(|index| !table.columns[*index].detail)
+                    .collect();
+                let groups = table.groups.iter().filter(|group| !group.detail);
+                for row in groups.flat_map(|group| &group.rows) {
+                    let entries = shown.iter().filter_map(|index| row.entries.get(*index));
+                    texts.extend(entries.map(|entry| entry.text.plain()));
+                }
+            }
+            Element::Columns { columns, .. } => {
+                texts.extend(columns.iter().flat_map(|column| entries_of_tables(column)));
+            }
+            Element::Switched {
+                leading: true,
+                elements,
+                ..
+            } => texts.extend(entries_of_tables(elements)),
+            _ => {}
+        }
+    }
+    texts
+}
+
+#[test]
+fn no_figure_is_separated_from_its_unit_on_a_narrow_terminal() {
+    let mut checked = 0;
+    for (name, evaluation) in documents::all() {
+        let elements = report(evaluation);
+        let texts = entries_of_tables(&elements);
+        for width in [60, 80] {
+            let shown = plain(evaluation, width);
+            for text in &texts {
+                for word in text.split(' ').filter(|word| word.chars().count() < 30) {
+                    let word = word.replace('\u{a0}', " ");
+                    assert!(
+                        shown.contains(&word),
+                        "{name}, {width} columns: {word}\n{shown}"
+                    );
+                    checked += 1;
+                }
+            }
+            let widest = shown.lines().filter(|line| line.contains('│'));
+            let widest = widest.map(|line| line.chars().count()).max();
+            assert!(
+                widest <= Some(usize::from(width)),
+                "{name}: {widest:?}\n{shown}"
+            );
+        }
+    }
+    assert!(checked > 1000, "only {checked} words");
+}
+
+#[test]
+fn every_character_of_a_report_has_one_in_ascii() {
+    for (name, evaluation) in documents::all() {
+        let text = plain(evaluation, 80);
+        let own = ascii(&text);
+        assert!(own.is_ascii(), "{name}");
+        for (line, of) in own.lines().zip(text.lines()) {
+            assert_eq!(line.chars().count(), of.chars().count(), "{of}");
+            let unknown = |line: &str| line.matches('?').count();
+            assert_eq!(unknown(line), unknown(of), "{name}: {of}");
+        }
+    }
+}
+
+#[test]
+fn a_log_has_one_line_for_many_runs() {
+    let evaluation = documents::named("full");
+    let runs = evaluation.records.iter();
+    let mut runs: Vec<_> = runs
+        .flat_map(|record| {
+            record
+                .runs
+                .iter()
+                .map(|run| (record.id.as_str(), run.clone()))
+        })
+        .collect();
+    runs.sort_by_key(|(_, run)| run.order);
+    let mut summary = RunSummary::default();
+    assert_eq!(summary.take(), None);
+    for (record, run) in &runs {
+        summary.add(record, run);
+    }
+    let line = summary.take().expect("a line");
+    let last = runs.last().expect("a run").1.order + 1;
+    assert!(line.starts_with(&format!("runs 1–{last} of ")), "{line}");
+    assert!(
+        line.contains(" samples in ") && line.contains("worst "),
+        "{line}"
+    );
+    assert_eq!(summary.take(), None);
+
+    // The reasons of a record are printed once.
+    let (record, mut run) = runs.swap_remove(0);
+    let reason = Finding::new(Severity::Error, "load", "it used no CPU time");
+    run.invalid = vec![reason];
+    assert_eq!(summary.add(record, &run).len(), 1);
+    assert!(summary.add(record, &run).is_empty());
+    let line = summary.take().expect("a line");
+    assert!(line.ends_with("; 2 invalid"), "{line}");
 }

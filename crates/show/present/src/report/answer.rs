@@ -256,7 +256,7 @@ fn alarms(evaluation: &Evaluation) -> Vec<Element> {
 
 const QUESTIONS: [(Question, &str); 5] = [
     (Question::Deadline, "deadline"),
-    (Question::SameAsHost, "same as host"),
+    (Question::SameAsHost, "compared with host"),
     (Question::Interference, "load elsewhere"),
     (Question::Transfer, "blocks elsewhere"),
     (Question::Crash, "crash of the host"),

@@ -344,13 +344,13 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     let by: Vec<&str> = kinds.iter().map(|kind| format::block_kind(*kind)).collect();
     format!(
         "0: no part of a block reaches the domain. 1: all of it does. Blocks of {} {}. Each entry rests on {} windows with a \
-         block and {} without. Intervals of {:.0}\u{a0}%; up to {} counts as isolated. control: the block's own domain, where \
+         block and {} without. Intervals of {}; up to {} counts as isolated. control: the block's own domain, where \
          it must have an effect.",
         extremes.join(" to "),
         by.join(", or "),
         format::span(&with),
         format::span(&without),
-        confidence * 100.0,
+        format::confidence(confidence),
         format::factor(tolerance),
     )
 }

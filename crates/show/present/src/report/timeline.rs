@@ -388,11 +388,11 @@ fn facts(round: &TransferRecord, of: &View, domain: &str, verdict: Option<&Verdi
             pairs.push(Pair::new(
                 "transfer",
                 format!(
-                    "τ = {}, from {} to {} ({:.0}\u{a0}%): median excess {} ÷ length of a block",
+                    "τ = {}, from {} to {} ({}): median excess {} ÷ length of a block",
                     three(transfer.estimate),
                     three(transfer.low),
                     three(transfer.high),
-                    transfer.confidence * 100.0,
+                    format::confidence(transfer.confidence),
                     excess.to_string().replace(' ', "\u{a0}"),
                 ),
             ));

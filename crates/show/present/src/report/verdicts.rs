@@ -129,7 +129,7 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
                 )
                 .into(),
                 Text::of(SpanStyle::Strong, between.unwrap_or_else(|| "–".to_owned())).into(),
-                format!("{:.0}\u{a0}%", confidence * 100.0).into(),
+                format::confidence(*confidence).into(),
             ]);
         } else {
             entries.extend(["–"; 6].map(Entry::from));
@@ -219,8 +219,8 @@ fn reached(report: &Report<'_>) -> Vec<Element> {
         ),
         Element::detail(vec![Element::remark(format!(
             "With --deadline there are verdicts. Bursts of samples that are worse than the worst are at least so far apart \
-             on average, at {:.0}\u{a0}% confidence.",
-            confidence * 100.0
+             on average, at {} confidence.",
+            format::confidence(confidence)
         ))]),
         Element::Table(Table::new(TableStyle::Figures, caption, columns, rows)),
     ]
@@ -412,7 +412,7 @@ fn ratios(report: &Report<'_>, verdicts: &[&Verdict], caption: &str) -> Element 
 fn confidence(verdicts: &[&Verdict]) -> String {
     let first = verdicts.iter().flat_map(|of| intervals(of)).next();
     first.map_or_else(String::new, |(_, interval)| {
-        format!("{:.0}\u{a0}% ", interval.confidence * 100.0)
+        format!("{} ", format::confidence(interval.confidence))
     })
 }
 
@@ -497,7 +497,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
     remark.push_str(&about_stalls(&verdicts));
     if let Some(tolerance) = verdicts.iter().find_map(|of| tolerance(of)) {
         remark.push_str(&format!(
-            " Up to {} counts as the same (shaded).",
+            " Up to {} counts as no worse (shaded).",
             format::factor(tolerance)
         ));
     }
@@ -510,7 +510,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
     let mut elements = vec![
         Element::section(
             "same-as-host",
-            "Same as the host: domain ÷ host, with intervals; 1 is the same",
+            "Compared with the host: domain ÷ host, with intervals; 1 is the same",
             "Host",
         ),
         Element::detail(vec![Element::remark(remark)]),
