@@ -43,7 +43,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// The hypervisor refused.
-    #[error("{what}: the hypervisor returns {outcome:?}")]
+    #[error("{what}: the hypervisor refuses: {}", outcome_text(*.outcome))]
     Hypervisor {
         /// The failed operation.
         what: &'static str,
@@ -60,6 +60,29 @@ pub enum DeviceError {
         /// Index of the entry, from 0.
         index: u64,
     },
+}
+
+/// Returns why the hypervisor does not do what a call asks for.
+#[must_use]
+pub fn outcome_text(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Success => "no reason",
+        Outcome::NotSupported => "it does not have this call",
+        Outcome::NotPermitted => "only the root may make this call",
+        Outcome::Invalid => "an argument is out of range",
+        Outcome::Busy => "another CPU changes a cell at this time",
+        Outcome::Exhausted => "no page for tables, or no number of a cell, is left",
+        Outcome::WrongState => "not possible in the present state of the cell",
+        Outcome::NoSuchCell => "no cell has this number",
+        Outcome::TimedOut => "a CPU did not respond in time",
+        Outcome::Refused => "the configuration is refused",
+        Outcome::WrongRevision => "image, driver and configuration have different revisions",
+        Outcome::CpuInUse => "a CPU of the cell still runs Linux",
+        Outcome::Unsuitable => {
+            "the machine lacks a requirement: the image's interrupt controller, a size of pages or addresses"
+        }
+        Outcome::Faulted => "it faulted during the call; its log has the registers",
+    }
 }
 
 /// `struct rampart_answer`.

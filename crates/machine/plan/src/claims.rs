@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Assigns CPUs to the domains of a plan.
 
-use rampart_model::{BOOT_CPU, CpuRequest, CpuSet, Machine, Plan, PlannedDomain};
+use rampart_model::{BOOT_CPU, CpuRequest, CpuSet, Machine, Plan, PlannedDomain, plural};
 use rampart_rules::{Claim, Claims};
 
 use crate::names::HOUSEKEEPING;
@@ -138,7 +138,7 @@ impl Assignment<'_> {
                 self.explain(index, choice.reason);
             }
             Err(present) => {
-                let mut wanted = format!("{} CPUs", selector.count);
+                let mut wanted = plural(selector.count, "CPU");
                 if let Some(node) = selector.node {
                     wanted.push_str(&format!(" on memory node {node}"));
                 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Chooses CPUs by property. The choice is deterministic, and has a reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{CpuId, CpuSet, Machine, SmtPolicy};
 use rampart_rules::real_time_cpus_of;
@@ -42,7 +42,6 @@ struct Unit {
 pub(crate) fn choose(machine: &Machine, free: &CpuSet, search: &Search) -> Result<Choice, String> {
     let candidates = candidates(machine, free, search);
     let whole = units(machine, free, &candidates, search, true);
-    let capacity = |units: &[Unit]| units.iter().map(|unit| unit.cpus.len()).sum::<usize>();
     // Whole cores first, even if not requested: siblings disturb each other.
     if let Some(choice) = best(machine, &whole, search) {
         return Ok(choice);
@@ -53,12 +52,56 @@ pub(crate) fn choose(machine: &Machine, free: &CpuSet, search: &Search) -> Resul
             return Ok(choice);
         }
     }
-    Err(format!(
-        "{} CPUs ({candidates}) in {} whole cores, too few of them on one memory node",
-        capacity(&whole),
-        whole.len()
-    )
-    .replace(" ()", ""))
+    Err(present(machine, free, &candidates, &whole, search))
+}
+
+/// Describes the CPUs that are there instead: those that are free, and why they do not do.
+fn present(
+    machine: &Machine,
+    free: &CpuSet,
+    candidates: &CpuSet,
+    whole: &[Unit],
+    search: &Search,
+) -> String {
+    if candidates.is_empty() {
+        return match free.is_empty() {
+            true => "no CPU is free".to_owned(),
+            false => format!("none of them; {} free", with_verb(free)),
+        };
+    }
+    let usable: CpuSet = whole.iter().flat_map(|unit| unit.cpus.iter()).collect();
+    let apart = candidates.difference(&usable);
+    let takes_threads = !search.whole_cores && search.smt == SmtPolicy::IdleSibling;
+    if takes_threads || apart.is_empty() {
+        let nodes = candidates.iter().map(|id| machine.topology.node_of(id));
+        let nodes: BTreeSet<Option<u32>> = nodes.collect();
+        return match nodes.len() {
+            0 | 1 => format!("only {} free", with_verb(candidates)),
+            several => format!("{} free, on {several} memory nodes", with_verb(candidates)),
+        };
+    }
+    let taken = apart
+        .iter()
+        .flat_map(|id| machine.topology.core(id).iter().collect::<Vec<_>>());
+    let taken: CpuSet = taken.filter(|id| !candidates.contains(*id)).collect();
+    let why = match taken.is_empty() {
+        true => "are second threads of cores".to_owned(),
+        false => format!("share cores with {}", taken.named()),
+    };
+    match usable.is_empty() {
+        true => format!("{} free, which {why}", with_verb(&apart)),
+        false => format!(
+            "{} free, and {}, which {why}",
+            with_verb(&usable),
+            apart.named()
+        ),
+    }
+}
+
+/// Returns `CPU 3 is` or `CPUs 2-3 are`.
+fn with_verb(cpus: &CpuSet) -> String {
+    let verb = if cpus.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", cpus.named())
 }
 
 fn candidates(machine: &Machine, free: &CpuSet, search: &Search) -> CpuSet {

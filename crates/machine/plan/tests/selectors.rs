@@ -79,6 +79,22 @@ fn respects_nodes_and_caches() {
     assert_eq!(of(&resolve(&machine, &apart), "b").cpus, cpus("2"));
 }
 
+/// A free CPU whose core is not free is named, with what takes the rest of the core.
+#[test]
+fn a_cpu_that_is_free_is_not_reported_as_none() {
+    let plan = format!(
+        "[machine]\nhousekeeping = \"0,2,4,6\"\n{}",
+        selecting("a", "count = 1, whole-cores = true")
+    );
+    let resolved = resolve(&threads(), &plan);
+    let finding = one(&resolved, "selector");
+    let found = finding.finding.found.as_deref();
+    assert_eq!(
+        found,
+        Some("CPUs 1,3,5,7 are free, which share cores with CPUs 0,2,4,6")
+    );
+}
+
 #[test]
 fn reports_selectors_without_cpus() {
     let machine = threads();
@@ -100,7 +116,10 @@ fn reports_selectors_without_cpus() {
         "count = 3, node = 1, whole-cores = true",
     ] {
         let resolved = resolve(&machine, &selecting("a", selector));
-        assert!(one(&resolved, "selector").impossible, "{selector}");
+        let finding = one(&resolved, "selector");
+        assert!(finding.impossible, "{selector}");
+        let found = finding.finding.found.as_deref().unwrap_or_default();
+        assert!(found.contains("free"), "{selector}: {found}");
         assert!(of(&resolved, "a").cpus.is_empty());
     }
     assert!(

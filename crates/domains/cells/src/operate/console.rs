@@ -3,6 +3,7 @@
 //! (`crates/domains/ring`).
 
 use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_hypervisor_core::interface::CellState;
 use rampart_model::{Finding, Severity};
 use rampart_ring::records::MAGIC;
 
@@ -21,19 +22,46 @@ pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError>
     let found = regions(operator.device(), &cell)
         .into_iter()
         .find(|memory| memory.load(0) == Some(MAGIC));
-    found.map(Console::new).ok_or_else(|| {
-        OperateError::refused(
-            Finding::new(
-                Severity::Error,
-                format!("cell {name}"),
-                "it has no console: no shared region contains a ring of records",
-            )
-            .values("no ring", "a ring that its program writes")
-            .fix(format!(
-                "start it with rampart cell start {name}; rampart cell list shows its state"
-            )),
-        )
-    })
+    match found {
+        Some(memory) => Ok(Console::new(memory)),
+        None => {
+            let (state, _) = operator.state(cell.number)?;
+            let has_region = cell.shared().next().is_some();
+            Err(OperateError::refused(no_console(name, state, has_region)))
+        }
+    }
+}
+
+/// Returns why a cell in this state has no console, and what gives it one.
+fn no_console(name: &str, state: CellState, has_region: bool) -> Finding {
+    let (found, fix) = match state {
+        _ if !has_region => (
+            "no shared region",
+            format!(
+                "rampart cell destroy {name}, then create it with --shared 64KiB and a program that writes there"
+            ),
+        ),
+        CellState::Running => (
+            "a running program that has written none",
+            format!(
+                "use a program that writes its console to a shared region; rampart cell stats {name} shows whether it runs"
+            ),
+        ),
+        CellState::Stopped | CellState::Failed => (
+            "a program that ended before it wrote one",
+            format!(
+                "rampart cell list --verbose shows why; rampart cell start {name} starts it again"
+            ),
+        ),
+        CellState::Free | CellState::Created | CellState::Loadable => (
+            "a program that was not started",
+            format!("rampart cell start {name}"),
+        ),
+    };
+    let what = "it has no console: no shared region contains a ring of records";
+    Finding::new(Severity::Error, format!("cell {name}"), what)
+        .values(found, "a program that writes a ring of records")
+        .fix(fix)
 }
 
 /// Returns the shared regions that the root may read.
@@ -47,4 +75,26 @@ fn regions(device: &Device, cell: &CellInUse) -> Vec<SharedMemory> {
                 .ok()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a cell that does not run is to be started.
+    #[test]
+    fn the_fix_fits_the_state_of_the_cell() {
+        let starts = |state, has_region| {
+            let finding = no_console("press", state, has_region);
+            let fix = finding.fix.expect("a fix");
+            fix.contains("rampart cell start press")
+        };
+        assert!(starts(CellState::Created, true));
+        assert!(starts(CellState::Loadable, true));
+        assert!(starts(CellState::Failed, true));
+        assert!(!starts(CellState::Running, true));
+        for state in [CellState::Created, CellState::Running, CellState::Stopped] {
+            assert!(!starts(state, false));
+        }
+    }
 }

@@ -139,12 +139,11 @@ pub(super) fn from_device(error: &device::DeviceError, messages: &[String]) -> O
             Severity::Error,
             format!("hypervisor, {what}"),
             if messages.is_empty() {
-                "the hypervisor refuses".to_owned()
+                format!("the hypervisor refuses: {}", device::outcome_text(*outcome))
             } else {
                 messages
             },
         )
-        .values(format!("{outcome:?}"), "Success")
         .fix(fix_of(*outcome)),
         device::DeviceError::Refused {
             what,

@@ -98,7 +98,9 @@ pub(super) fn selector(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 SELECTOR
                     .of_domain(domain.planned, what)
                     .values(present, wanted)
-                    .fix("request fewer CPUs")
+                    .fix(
+                        "give the housekeeping or another domain fewer CPUs, or request fewer here",
+                    )
                     .impossible(),
             )
         })
