@@ -256,6 +256,40 @@ fn other_commands_run_remotely_too() {
     server.assert_clean();
 }
 
+/// The user's key, configuration and jump host, without a change of the system's configuration.
+#[test]
+fn a_command_for_ssh_names_key_configuration_and_jump_host() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let configuration = server.path("ssh_config").display().to_string();
+    let run = |ssh: &str, machine: &str| {
+        Command::new(directory().join("rampart"))
+            .args(["domains", "--json", "--on", machine])
+            .env("RAMPART_SSH", ssh)
+            .stdin(Stdio::null())
+            .finish()
+            .expect("rampart")
+    };
+    // The jump host is the same server, which has to forward.
+    let jump = format!("ssh -F '{configuration}' -J board");
+    let output = run(&jump, "ssh:board");
+    assert!(stdout(&output, 0).contains("\"host\""), "{output:?}");
+    // `stranger` has another key in the configuration.
+    let key = server.path("key").display().to_string();
+    let with_key = format!("ssh -F '{configuration}' -i '{key}'");
+    let output = run(&with_key, "ssh:stranger");
+    assert!(stdout(&output, 0).contains("\"host\""), "{output:?}");
+    let without_key = format!("ssh -F '{configuration}'");
+    let fix = format!("see the cause with `{without_key} stranger true`");
+    assert_refused(
+        &run(&without_key, "ssh:stranger"),
+        4,
+        &["Permission denied", &fix],
+    );
+    server.assert_clean();
+}
+
 /// A plan that changes nothing of the machine but is active on it.
 const PLAN: &str =
     "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n[host]\ndefault = \"skip\"\n";

@@ -21,10 +21,12 @@ pub enum BenchError {
         source: io::Error,
     },
     /// `ssh` cannot connect.
-    #[error("ssh:{host}: cannot connect: {output}; fix: see the cause with `ssh {host} true`")]
+    #[error("ssh:{host}: cannot connect: {output}; fix: see the cause with `{command}`")]
     NotConnected {
         /// The machine.
         host: String,
+        /// The command that connects and does nothing.
+        command: String,
         /// The output of `ssh`.
         output: String,
     },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Another machine over the system's OpenSSH, with the user's configuration, keys and jump hosts.
+//! Another machine over the system's OpenSSH, with the user's configuration, keys and jump hosts, or over the
+//! command in `RAMPART_SSH`.
 //!
 //! One connection is enough. A small remote shell script reports the system and architecture,
 //! creates a temporary directory, reads `rampart-meter` from its standard input and starts it as
@@ -9,6 +10,7 @@
 mod greeting;
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -213,6 +215,7 @@ impl Connection {
             .map(|line| format!(", ssh reports: {line}"));
         BenchError::NotConnected {
             host: self.host.to_string(),
+            command: trial(named().as_deref(), &self.host),
             output: format!(
                 "no output from there for {} s{}",
                 NEWS_LIMIT.as_secs(),
@@ -225,6 +228,7 @@ impl Connection {
         let output = self.output();
         BenchError::NotConnected {
             host: self.host.to_string(),
+            command: trial(named().as_deref(), &self.host),
             output: if output.is_empty() {
                 "ssh ended without output".to_owned()
             } else {
@@ -300,9 +304,41 @@ impl Drop for Connection {
     }
 }
 
+/// Environment variable with the command instead of `ssh`. The shell runs it, followed by options and host of
+/// `ssh`, as `GIT_SSH_COMMAND` of git(1): `ssh -i KEY -F CONFIGURATION -J JUMPHOST`.
+const SSH_VARIABLE: &str = "RAMPART_SSH";
+
+/// Returns the command that the user named.
+fn named() -> Option<OsString> {
+    std::env::var_os(SSH_VARIABLE).filter(|named| !named.is_empty())
+}
+
+/// Returns a line for the shell that only connects.
+fn trial(named: Option<&OsStr>, host: &SshHost) -> String {
+    let ssh = named.map_or("ssh".into(), OsStr::to_string_lossy);
+    let port = host
+        .port()
+        .map_or_else(String::new, |port| format!("-p {port} "));
+    format!("{ssh} {port}{} true", host.destination())
+}
+
 /// Returns an `ssh` command with the options of every call.
 fn base_command(host: &SshHost) -> Command {
-    let mut command = Command::new("ssh");
+    with_options(named().as_deref(), host)
+}
+
+/// Returns `ssh`, or the `named` command, with the options of every call.
+fn with_options(named: Option<&OsStr>, host: &SshHost) -> Command {
+    let mut command = match named {
+        None => Command::new("ssh"),
+        Some(named) => {
+            let mut shell = Command::new("sh");
+            let mut script = named.to_owned();
+            script.push(" \"$@\"");
+            shell.arg("-c").arg(script).arg(SSH_VARIABLE);
+            shell
+        }
+    };
     command.args(["-T", "-e", "none"]);
     for option in [
         // Detects a machine that was switched off.
@@ -403,5 +439,30 @@ mod tests {
         );
         assert_eq!(words[dashes + 1], "root@board");
         assert_eq!(words.len(), dashes + 3);
+    }
+
+    /// The shell of the user's command adds what Rampart adds to `ssh`, each word as one.
+    #[test]
+    fn a_named_command_gets_the_same_words() {
+        let host: SshHost = "board:2222".parse().expect("a host");
+        let words = |command: &Command| -> Vec<String> {
+            let words = command.get_args();
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect()
+        };
+        let added = words(&with_options(None, &host));
+        let named = "printf '%s\\n' -J 'a jump' -i \"$HOME/key\"";
+        let mut command = with_options(Some(OsStr::new(named)), &host);
+        let output = command.env("HOME", "/h").output().expect("sh");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let expected = ["-J", "a jump", "-i", "/h/key"].map(str::to_owned);
+        let expected: Vec<String> = expected.into_iter().chain(added).collect();
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+
+        assert_eq!(trial(None, &host), "ssh -p 2222 board true");
+        let named = OsStr::new("ssh -J gate");
+        let host: SshHost = "root@board".parse().expect("a host");
+        assert_eq!(trial(Some(named), &host), "ssh -J gate root@board true");
     }
 }
