@@ -8,5 +8,6 @@ mod describe;
 mod documentation;
 mod exports;
 mod libvirt;
+mod make;
 mod plan;
 mod ssh;
