@@ -333,6 +333,7 @@ fn the_package_for_arm64_has_the_hypervisor() {
         "hypervisor/rampart-smmu.bin",
         "hypervisor/rampart-gicv2.bin",
         "hypervisor/rampart-cell-meter",
+        "hypervisor/rampart-cell-irq",
         "rampart-meter",
     ] {
         let file = format!(" ./usr/libexec/rampart/{file}\n");

@@ -9,6 +9,7 @@ use rampart_agent::AgentCommand;
 use rampart_bench::sim::{Architecture, CopiedFile, Loss, Sim, SimOptions};
 use rampart_model::Evaluation;
 use rampart_tests::hypervisor::assert_nothing_failed;
+use rampart_tests::limited::Limited as _;
 use rampart_tests::physical::{lines_of_cell, memory, region};
 use rampart_tests::programs::{alone, directory, left_out, stdout};
 use rampart_tests::simulated::{finish, rampart};
@@ -147,11 +148,15 @@ fn clocks_stay_and_requests_fail_after_a_crash_of_the_root(machine: &Sim) {
     assert_eq!(after, first, "no clock changes");
 }
 
-/// Two CPUs, two security states, and memory in two parts.
+/// Two CPUs, two security states, and memory in two parts, in the machine that `rampart sim` boots.
 #[test]
 fn the_first_cell_on_a_versal() {
     let _alone = alone();
-    first_cell(&boot("versal", &[]), 1, "");
+    let script = script(1, "");
+    let mut command = rampart(&["sim", "--architecture", "versal", "run", "--", "bash", "-c"]);
+    command.arg(script);
+    let output = command.finish_within(LIMIT, Vec::new()).expect("rampart");
+    assert_first_cell(&stdout(&output, 0), 1);
 }
 
 /// Its interrupt controller is in the last of the 4 GiB: the meter without an operating system has to map it.
@@ -167,37 +172,36 @@ fn boot(board: &str, more: &[PathBuf]) -> Sim {
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
     let meter = bin.join("aarch64/rampart-meter");
     let mut options = SimOptions::new(architecture, meter, Some(bin.join("modules")));
-    options.append = Some("mem=2688M".to_owned());
     options.after_panic = LIMIT;
-    let program = bin.join("hypervisor/rampart-cell-irq");
-    let in_opt = more.iter().chain([&program]).map(|path| {
+    assert!(options.hold_cells(&bin.join("hypervisor"), &image.kernel()));
+    options.files.extend(more.iter().map(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        (path.clone(), format!("/opt/{name}"))
-    });
-    let firmware = "rampart.bin";
-    let image_of_hypervisor = (
-        bin.join("hypervisor").join(firmware),
-        format!("/usr/lib/firmware/{firmware}"),
-    );
-    options.files = in_opt
-        .chain([image_of_hypervisor])
-        .map(|(here, there)| CopiedFile { here, there })
-        .collect();
+        let there = format!("/opt/{name}");
+        CopiedFile {
+            here: path.clone(),
+            there,
+        }
+    }));
     Sim::boot(image, &options).expect("a machine")
 }
 
-/// Makes the first steps on a board with this last CPU, and then `more`. Returns the output.
-fn first_cell(machine: &Sim, last_cpu: u32, more: &str) -> String {
+/// Returns the first steps on a board with this last CPU, and then `more`, as a script.
+fn script(last_cpu: u32, more: &str) -> String {
     let steps = first_steps();
     assert!(steps.len() > 6, "{steps:?}");
     let steps = steps.join("; ");
     assert!(steps.contains("--cpus 3"), "{steps}");
     let steps = steps.replace("--cpus 3", &format!("--cpus {last_cpu}"));
     // Linux's messages before the first step are those of the board's drivers.
-    let script = format!(
-        "exec 2>&1; set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; {more}\
+    format!(
+        "exec 2>&1; set -e; mkdir -p /opt; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; {more}\
          rampart check --json | grep '\"hypervisor\"'; dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
-    );
+    )
+}
+
+/// Makes the first steps on a board with this last CPU, and then `more`. Returns the output.
+fn first_cell(machine: &Sim, last_cpu: u32, more: &str) -> String {
+    let script = script(last_cpu, more);
     let command = AgentCommand::new(["bash", "-c", &script]);
     let mut program = machine.agent().spawn(&command).expect("started");
     drop(program.stdin);
@@ -211,6 +215,12 @@ fn first_cell(machine: &Sim, last_cpu: u32, more: &str) -> String {
         ended.is_some_and(|status| status.success()),
         "{ended:?}: {text}"
     );
+    assert_first_cell(&text, last_cpu);
+    text
+}
+
+/// Asserts what the script of the first steps prints.
+fn assert_first_cell(text: &str, last_cpu: u32) {
     assert!(
         text.contains("\"hypervisor\": \"qemu\""),
         "a simulated board claims no times: {text}"
@@ -223,7 +233,6 @@ fn first_cell(machine: &Sim, last_cpu: u32, more: &str) -> String {
     );
     let wrong = ["WARNING:", "BUG:", "Oops", "Call trace"];
     assert!(!wrong.iter().any(|word| text.contains(word)), "{text}");
-    text
 }
 
 #[test]

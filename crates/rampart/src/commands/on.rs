@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use rampart_agent::AgentOutput;
-use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
+use rampart_bench::sim::{
+    Architecture, Image, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES,
+};
 use rampart_bench::{
     BenchMachine, BenchSelection, EvaluationBench, Programs, SilenceLimits, Ssh, TrackedStream,
     copy_programs, has_terminal, run_with_standard_streams,
@@ -94,8 +96,7 @@ impl On {
                 if let Some(after_panic) = after_panic {
                     options.after_panic = after_panic;
                 }
-                let image = Sim::image(architecture, &mut super::sim::build_progress())?;
-                options.hold_cells(&programs()?.hypervisor(), &image.kernel());
+                let image = image_for(architecture, &mut options)?;
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::eprint(&format!(
                         "warning: no kernel module for {}, so a spinning thread injects the \
@@ -126,6 +127,17 @@ pub(super) fn sim_options(architecture: &'static Architecture) -> Result<SimOpti
         firmware,
         ..SimOptions::new(architecture, meter, programs.modules())
     })
+}
+
+/// Returns the image of a simulated machine, with the machine prepared for cells, as every command that boots one has
+/// it. Builds the image if there is none.
+pub(super) fn image_for(
+    architecture: &'static Architecture,
+    options: &mut SimOptions,
+) -> Result<Image, Failure> {
+    let image = Sim::image(architecture, &mut super::sim::build_progress())?;
+    options.hold_cells(&programs()?.hypervisor(), &image.kernel());
+    Ok(image)
 }
 
 /// Returns the programs that another machine needs.

@@ -366,8 +366,8 @@ fn boot(
     machine: &MachineArguments,
     stop: Option<&AtomicBool>,
 ) -> Result<Sim, Failure> {
-    let options = machine.options(architecture)?;
-    let image = Sim::image(architecture, &mut build_progress())?;
+    let mut options = machine.options(architecture)?;
+    let image = super::on::image_for(architecture, &mut options)?;
     let sim = match stop {
         Some(stop) => Sim::boot_unless(stop, image, options)?,
         None => Sim::boot(image, &options)?,

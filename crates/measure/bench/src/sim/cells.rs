@@ -15,8 +15,12 @@ const LEAST_FOR_LINUX: u64 = 1024;
 const IMAGE: &str = "rampart.bin";
 const IMAGE_SMMU: &str = "rampart-smmu.bin";
 const IMAGE_GICV2: &str = "rampart-gicv2.bin";
-/// File name of the program of cells without an operating system.
+/// File name of the program that measures in cells without an operating system.
 const PROGRAM: &str = "rampart-cell-meter";
+/// File name of the program of a first cell, whose timer interrupts it.
+const FIRST_PROGRAM: &str = "rampart-cell-irq";
+/// Directory of the programs that `rampart cell create` finds by their names.
+const INSTALLED: &str = "/usr/libexec/rampart/hypervisor";
 
 impl SimOptions {
     /// Prepares the machine for cells. Returns `false` and changes nothing if its architecture is not
@@ -26,7 +30,7 @@ impl SimOptions {
         let is_limited = words
             .split_whitespace()
             .any(|word| word.starts_with("mem="));
-        let is_built = [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM]
+        let is_built = [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM, FIRST_PROGRAM]
             .iter()
             .all(|name| hypervisor.join(name).is_file());
         if self.architecture.processor() != "aarch64"
@@ -52,6 +56,10 @@ impl SimOptions {
             file(
                 &hypervisor.join(PROGRAM),
                 format!("/usr/lib/rampart/{PROGRAM}"),
+            ),
+            file(
+                &hypervisor.join(FIRST_PROGRAM),
+                format!("{INSTALLED}/{FIRST_PROGRAM}"),
             ),
             file(kernel, "/usr/lib/rampart/vmlinuz".to_owned()),
         ]);
@@ -83,12 +91,12 @@ mod tests {
         let mut machine = options("aarch64");
         assert!(!machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append, None);
-        for name in [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM] {
+        for name in [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM, FIRST_PROGRAM] {
             std::fs::write(location.path().join(name), "").expect("written");
         }
         assert!(machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append.as_deref(), Some("mem=2688M"));
-        assert_eq!(machine.files.len(), 3);
+        assert_eq!(machine.files.len(), 4);
         let mut machine = options("aarch64");
         machine.append = Some("mem=1G quiet".to_owned());
         assert!(machine.hold_cells(location.path(), kernel));

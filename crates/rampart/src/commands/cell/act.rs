@@ -2,7 +2,7 @@
 //! The commands that change something: enable, create, load, start, stop, destroy, disable.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rampart_cells::operate::{self, EnableOrder, OperateError, Operator, StandbyOrder};
 use rampart_cells::resolve::{MemoryRegion, Resolved};
@@ -14,6 +14,17 @@ use serde_json::json;
 use super::{Create, Disable, Enable, Load, Names, Standby, Write};
 use crate::failure::Failure;
 use crate::output;
+
+/// Returns the file of a cell's program: the named one, or an installed one if only a name is given that is no file
+/// here.
+fn program_file(named: &Path) -> PathBuf {
+    let installed = || {
+        let is_name = named.file_name() == Some(named.as_os_str()) && !named.exists();
+        let program = std::env::current_exe().ok().filter(|_| is_name)?;
+        find_program_file(&program, Path::new("hypervisor").join(named)).ok()
+    };
+    installed().unwrap_or_else(|| named.to_owned())
+}
 
 pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
     let installed = || {
@@ -75,11 +86,8 @@ pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
-    let image = arguments
-        .image
-        .as_deref()
-        .map(operate::read_program)
-        .transpose()?;
+    let image = arguments.image.as_deref().map(program_file);
+    let image = image.as_deref().map(operate::read_program).transpose()?;
     let operator = Operator::open()?;
     let resolved = operator.resolved(&arguments.request()?, &CpuSet::new())?;
     if arguments.dry_run {
@@ -120,7 +128,7 @@ fn show(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
 }
 
 pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
-    let data = operate::read_program(&arguments.file)?;
+    let data = operate::read_program(&program_file(&arguments.file))?;
     let at = Operator::open()?.load(&arguments.name, arguments.at, &data)?;
     output::print(&format!(
         "wrote {} bytes at {at:#x} of cell {}",

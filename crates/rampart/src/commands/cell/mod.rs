@@ -217,7 +217,8 @@ struct Create {
     #[arg(long, value_name = "REGISTER", value_parser = request::register)]
     register: Vec<request::Register>,
 
-    /// Program to load
+    /// Program to load: a file, or the name of an installed one, such as
+    /// rampart-cell-irq
     #[arg(long, value_name = "FILE", help_heading = "Program")]
     image: Option<PathBuf>,
 
@@ -297,7 +298,7 @@ struct Load {
     /// Cell
     name: String,
 
-    /// File to load
+    /// File to load, or the name of an installed program
     file: PathBuf,
 
     /// Address in the cell [default: its entry point]
