@@ -91,16 +91,20 @@ impl Found<'_> {
         let isolcpus = line.isolcpus(last);
         let is_listed = isolcpus
             .as_ref()
-            .is_some_and(|list| list.keeps_balancing_away());
+            .is_some_and(|list| list.unbalanced.is_some());
         let name = match is_listed {
             true => "isolcpus=",
             false => "/sys/devices/system/cpu/isolated",
         };
         self.add(IsolationSourceKind::Unbalanced, name, isolated);
         self.add(IsolationSourceKind::Tickless, "nohz_full=", tickless);
-        if let Some(list) = isolcpus.filter(|list| !list.keeps_balancing_away()) {
-            let name = format!("isolcpus={}", list.flags.join(","));
-            self.add(IsolationSourceKind::KernelList, name, list.cpus);
+        let managed = isolcpus.and_then(|list| list.without_managed_interrupts);
+        if let Some(cpus) = managed.filter(|_| !is_listed) {
+            self.add(
+                IsolationSourceKind::KernelList,
+                "isolcpus=managed_irq",
+                cpus,
+            );
         }
         if let Some(cpus) = line.cpus("rcu_nocbs", last) {
             self.add(IsolationSourceKind::KernelList, "rcu_nocbs=", cpus);

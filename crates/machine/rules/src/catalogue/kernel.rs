@@ -216,14 +216,14 @@ pub(super) const KNOBS: &[Knob] = &[
         ),
         expected: Expected::Text("one list, and the real-time CPUs in it"),
         applies: &[When::BootIsolation],
-        reason: "A CPU in only some of the lists has the costs of isolation without its benefit, and the kernel does not report it.",
+        reason: "A CPU in only some of the lists has the costs of isolation without its benefit, and only the kernel log reports a list that the kernel refuses: the second of one kind.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
         fix: Some(
             "{add} isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
         ),
         undo: Some("Restore the old kernel command line and restart."),
-        source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
+        source: "kernel/sched/isolation.c, housekeeping_setup: compares them only where both name the same kind of housekeeping",
         severity: Severity::Error,
         ..Knob::of(KnobGroup::Isolation)
     },

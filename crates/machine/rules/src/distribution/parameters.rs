@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Adds parameters to the kernel command line and removes them: the commands of each boot loader.
 
-use rampart_model::OperatingSystem;
+use rampart_model::{Machine, OperatingSystem};
 
 use super::packages::is_image_of_fedora;
 use super::{
     Family, GRUBBY, KERNEL_INSTALL_LINE, OSTREE_BOOTED, SYSTEM_FILES, TRANSACTIONAL_UPDATE,
     UPDATE_GRUB, family, has,
 };
+use crate::KernelCommandLine;
+use crate::machine::kernel_command_line::{Repeated, repeated};
 
 /// What sets the parameters that the kernel is started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,80 +87,226 @@ fn tool(system: &OperatingSystem) -> Option<Tool> {
     })
 }
 
-/// Returns the command that adds parameters, for example `psi=0 skew_tick=1`, to the command line of
-/// the next boots; without a known boot loader, the change in words.
+/// Returns the command that sets parameters, for example `psi=0 skew_tick=1`, on the command line of the next boots;
+/// without a known boot loader, the change in words. `None` if all of them are in effect already.
+///
+/// A word of the same parameter is replaced, since what the kernel does with a second one is different for each
+/// ([`Repeated`]).
 #[must_use]
-pub fn add_parameters(system: &OperatingSystem, parameters: &str) -> String {
+pub fn add_parameters(machine: &Machine, parameters: &str) -> Option<String> {
+    let line = KernelCommandLine::parse(&machine.command_line);
+    set(&machine.operating_system, &line, parameters)
+}
+
+pub(super) fn set(
+    system: &OperatingSystem,
+    line: &KernelCommandLine,
+    parameters: &str,
+) -> Option<String> {
+    let mut added: Vec<String> = Vec::new();
+    let mut replaced: Vec<&str> = Vec::new();
+    for word in parameters.split_whitespace() {
+        if line.is_in_effect(word) {
+            continue;
+        }
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let kind = repeated(name);
+        let is_given = line.has(name) && kind != Repeated::Accumulates;
+        if is_given && !replaced.contains(&name) {
+            replaced.push(name);
+        }
+        added.push(
+            match line
+                .value(name)
+                .filter(|_| kind == Repeated::LastListCounts)
+            {
+                Some(old) => format!("{name}={}", union(old, value)),
+                None => word.to_owned(),
+            },
+        );
+    }
+    if added.is_empty() {
+        return None;
+    }
+    let parameters = added.join(" ");
     let Some(tool) = tool(system) else {
-        return format!("{parameters} on the kernel command line");
+        return Some(match replaced.as_slice() {
+            [] => format!("{parameters} on the kernel command line"),
+            names => format!(
+                "{parameters} on the kernel command line, instead of the present {}",
+                equations(names)
+            ),
+        });
     };
-    match tool {
+    let append = |pattern: &str| format!("{pattern} s|$| {parameters}|");
+    let (first, rest) = match tool {
         Tool::RpmOstree => {
-            let options: Vec<String> = parameters
-                .split_whitespace()
-                .map(|parameter| format!("--append-if-missing={parameter}"))
-                .collect();
-            format!("rpm-ostree kargs {}", options.join(" "))
+            let old = replaced.iter().flat_map(|name| {
+                let values = line.values(name);
+                values.map(move |value| format!(" --delete={name}={value}"))
+            });
+            let old: String = old.collect();
+            let kind = if old.is_empty() {
+                "append-if-missing"
+            } else {
+                "append"
+            };
+            let new = added.iter().map(|word| format!(" --{kind}={word}"));
+            return Some(format!("rpm-ostree kargs{old}{}", new.collect::<String>()));
         }
-        Tool::Grubby => format!("grubby --update-kernel=ALL --args=\"{parameters}\""),
-        Tool::Grub(generate) => format!(
-            "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {parameters}\"' >> /etc/default/grub && {generate}"
-        ),
-        Tool::RaspberryPi(file) => format!("sed -i '1 s|$| {parameters}|' {file}"),
-        Tool::UpdateExtlinux => format!(
-            "sed -i 's|^default_kernel_opts=\"|&{parameters} |' /etc/update-extlinux.conf && update-extlinux"
-        ),
-        Tool::UBootMenu => format!(
-            "echo 'U_BOOT_PARAMETERS=\"$U_BOOT_PARAMETERS {parameters}\"' >> /etc/default/u-boot && u-boot-update"
-        ),
-        Tool::Extlinux => format!(
-            "sed -i -E '/^[[:space:]]*append/I s|$| {parameters}|' /boot/extlinux/extlinux.conf"
-        ),
-        Tool::KernelInstall => {
-            format!("sed -i '1 s|$| {parameters}|' {KERNEL_INSTALL_LINE} && kernel-install add-all")
+        Tool::Grubby => {
+            let old = match replaced.as_slice() {
+                [] => String::new(),
+                names => format!(" --remove-args=\"{}\"", names.join(" ")),
+            };
+            return Some(format!(
+                "grubby --update-kernel=ALL{old} --args=\"{parameters}\""
+            ));
         }
-        Tool::Entries(directory) => {
-            format!("sed -i '/^options/ s|$| {parameters}|' {directory}/*.conf")
+        Tool::Yocto => {
+            let old = match replaced.as_slice() {
+                [] => String::new(),
+                names => format!(
+                    ", remove {} from the image's configuration",
+                    equations(names)
+                ),
+            };
+            return Some(format!(
+                "write APPEND:append = \" {parameters}\" into conf/local.conf{old} and build the image again"
+            ));
         }
-        Tool::Yocto => format!(
-            "write APPEND:append = \" {parameters}\" into conf/local.conf and build the image again"
+        Tool::Grub(generate) => (
+            None,
+            format!(
+                "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {parameters}\"' >> /etc/default/grub && {generate}"
+            ),
         ),
+        Tool::UBootMenu => (
+            None,
+            format!(
+                "echo 'U_BOOT_PARAMETERS=\"$U_BOOT_PARAMETERS {parameters}\"' >> /etc/default/u-boot && u-boot-update"
+            ),
+        ),
+        Tool::RaspberryPi(_) => (Some(append("1")), String::new()),
+        Tool::UpdateExtlinux => (
+            Some(format!("s|^default_kernel_opts=\"|&{parameters} |")),
+            "update-extlinux".to_owned(),
+        ),
+        Tool::Extlinux => (Some(append("/^[[:space:]]*append/I")), String::new()),
+        Tool::KernelInstall => (Some(append("1")), "kernel-install add-all".to_owned()),
+        Tool::Entries(_) => (Some(append("/^options/")), String::new()),
+    };
+    let removal = (!replaced.is_empty()).then(|| removal(tool, &replaced));
+    let edits: Vec<String> = removal.into_iter().chain(first).collect();
+    let steps = [edit(tool, &edits), rest];
+    let steps: Vec<String> = steps.into_iter().filter(|step| !step.is_empty()).collect();
+    Some(steps.join(" && "))
+}
+
+/// Returns the items of two lists, each once.
+fn union(old: &str, new: &str) -> String {
+    let mut items: Vec<&str> = Vec::new();
+    for item in old.split(',').chain(new.split(',')) {
+        if !items.contains(&item) {
+            items.push(item);
+        }
+    }
+    items.join(",")
+}
+
+/// Returns parameter names as words: `isolcpus=, nohz_full=`.
+fn equations(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("{name}=")).collect();
+    names.join(", ")
+}
+
+/// Returns the expression of sed(1) that removes each word of these parameters from the lines of the tool's files that
+/// have kernel parameters.
+fn removal(tool: Tool, names: &[&str]) -> String {
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| name.replace('.', "\\.").replace(['-', '_'], "[-_]"))
+        .collect();
+    // In files that a shell reads, words are in quotation marks of either kind.
+    let ends = match tool {
+        Tool::Grub(_) | Tool::UBootMenu => " \"\\x27",
+        _ => " \"",
+    };
+    // Only whole names: `nohz` must leave `nohz_full` alone. Two neighbours share a space, hence the loop.
+    let loops = format!(
+        ":a;s/(^|[{ends}])({})(=[^{ends}]*)?([{ends}]|$)/\\1\\4/;ta",
+        names.join("|")
+    );
+    match lines(tool) {
+        Some(lines) => format!("{lines}{{{loops};}}"),
+        None => loops,
+    }
+}
+
+/// Returns which lines of the tool's files have kernel parameters; `None` if all have.
+const fn lines(tool: Tool) -> Option<&'static str> {
+    Some(match tool {
+        Tool::Grub(_) => "/GRUB_CMDLINE/",
+        Tool::UpdateExtlinux => "/^default_kernel_opts=/",
+        Tool::UBootMenu => "/^U_BOOT_PARAMETERS=/",
+        Tool::Extlinux => "/^[[:space:]]*append/I",
+        Tool::Entries(_) => "/^options/",
+        _ => return None,
+    })
+}
+
+/// Returns the command that edits the tool's files with expressions of sed(1); empty without any.
+fn edit(tool: Tool, expressions: &[String]) -> String {
+    let files = match tool {
+        // Some distributions read more files of the same form.
+        Tool::Grub(_) => "$(find /etc/default/grub* -type f)",
+        Tool::RaspberryPi(file) => file,
+        Tool::UpdateExtlinux => "/etc/update-extlinux.conf",
+        Tool::UBootMenu => "/etc/default/u-boot",
+        Tool::Extlinux => "/boot/extlinux/extlinux.conf",
+        Tool::KernelInstall => KERNEL_INSTALL_LINE,
+        Tool::Entries(directory) => return edit_files(expressions, &format!("{directory}/*.conf")),
+        Tool::RpmOstree | Tool::Grubby | Tool::Yocto => return String::new(),
+    };
+    edit_files(expressions, files)
+}
+
+fn edit_files(expressions: &[String], files: &str) -> String {
+    match expressions {
+        [] => String::new(),
+        [only] => format!("sed -i -E '{only}' {files}"),
+        several => format!("sed -i -E -e '{}' {files}", several.join("' -e '")),
     }
 }
 
 /// Returns the command that removes a parameter with this name, whatever its value, from the command
 /// line of the next boots; without a known boot loader, the change in words.
 #[must_use]
-pub fn remove_parameter(system: &OperatingSystem, name: &str) -> String {
+pub fn remove_parameter(machine: &Machine, name: &str) -> String {
+    remove(&machine.operating_system, name)
+}
+
+pub(super) fn remove(system: &OperatingSystem, name: &str) -> String {
     let Some(tool) = tool(system) else {
         return format!("remove {name}= from the kernel command line");
     };
-    // Only the whole name: `nohz` must leave `nohz_full` alone.
-    let removal = format!(
-        "s/(^|[ \"]){}(=[^ \"]*)?([ \"]|$)/\\1\\3/",
-        name.replace('.', "\\.")
-    );
-    let edit = |files: &str| format!("sed -i -E '{removal}' {files}");
-    match tool {
-        Tool::RpmOstree => format!("rpm-ostree kargs --delete={name}"),
-        Tool::Grubby => format!("grubby --update-kernel=ALL --remove-args=\"{name}\""),
-        // Some distributions read more files of the same form.
-        Tool::Grub(generate) => format!(
-            "{} && {generate}",
-            edit("$(find /etc/default/grub* -type f)")
-        ),
-        Tool::RaspberryPi(file) => edit(file),
-        Tool::UpdateExtlinux => format!("{} && update-extlinux", edit("/etc/update-extlinux.conf")),
-        Tool::UBootMenu => format!("{} && u-boot-update", edit("/etc/default/u-boot")),
-        Tool::Extlinux => edit("/boot/extlinux/extlinux.conf"),
-        Tool::KernelInstall => {
-            format!("{} && kernel-install add-all", edit(KERNEL_INSTALL_LINE))
-        }
-        Tool::Entries(directory) => edit(&format!("{directory}/*.conf")),
+    let then = match tool {
+        Tool::RpmOstree => return format!("rpm-ostree kargs --delete={name}"),
+        Tool::Grubby => return format!("grubby --update-kernel=ALL --remove-args=\"{name}\""),
         Tool::Yocto => {
-            format!(
+            return format!(
                 "remove {name} from APPEND in the image's configuration and build the image again"
-            )
+            );
         }
+        Tool::Grub(generate) => Some(generate),
+        Tool::UpdateExtlinux => Some("update-extlinux"),
+        Tool::UBootMenu => Some("u-boot-update"),
+        Tool::KernelInstall => Some("kernel-install add-all"),
+        Tool::RaspberryPi(_) | Tool::Extlinux | Tool::Entries(_) => None,
+    };
+    let edit = edit(tool, &[removal(tool, &[name])]);
+    match then {
+        Some(then) => format!("{edit} && {then}"),
+        None => edit,
     }
 }

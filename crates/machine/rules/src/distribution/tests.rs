@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands of each distribution, by the os-release files that they ship.
 
+use super::parameters::{remove, set};
 use super::*;
+use crate::KernelCommandLine;
+
+/// Returns the command that sets parameters on a machine without any of them.
+fn add(system: &OperatingSystem, parameters: &str) -> String {
+    set(system, &KernelCommandLine::default(), parameters).expect("a command")
+}
 
 /// Returns a system with this `ID` and `ID_LIKE`, of which nothing else is known.
 fn system(id: &str, like: &str) -> OperatingSystem {
@@ -69,13 +76,10 @@ fn images_install_with_the_tool_that_changes_them() {
             "rpm-ostree install podman && systemctl reboot"
         );
         assert_eq!(
-            add_parameters(&system, "psi=0 nosmt"),
+            add(&system, "psi=0 nosmt"),
             "rpm-ostree kargs --append-if-missing=psi=0 --append-if-missing=nosmt"
         );
-        assert_eq!(
-            remove_parameter(&system, "idle"),
-            "rpm-ostree kargs --delete=idle"
-        );
+        assert_eq!(remove(&system, "idle"), "rpm-ostree kargs --delete=idle");
     }
     let micro = system("opensuse-microos", "suse opensuse");
     let micro = with_files(
@@ -86,10 +90,10 @@ fn images_install_with_the_tool_that_changes_them() {
         install(&micro, Package::StressNg),
         "transactional-update pkg install stress-ng && systemctl reboot"
     );
-    assert!(add_parameters(&micro, "psi=0").ends_with("&& transactional-update grub.cfg"));
+    assert!(add(&micro, "psi=0").ends_with("&& transactional-update grub.cfg"));
     let image = with_files(system("acme-linux", ""), &["/usr/bin/opkg"]);
     assert_eq!(install(&image, Package::StressNg), "opkg install stress-ng");
-    assert!(add_parameters(&image, "psi=0").contains("APPEND:append = \" psi=0\""));
+    assert!(add(&image, "psi=0").contains("APPEND:append = \" psi=0\""));
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn real_time_kernels_come_from_where_the_distribution_has_them() {
 
 #[test]
 fn without_any_file_the_usual_boot_loader_of_the_distribution_is_named() {
-    let add = |id: &str| add_parameters(&system(id, ""), "psi=0");
+    let add = |id: &str| super::tests::add(&system(id, ""), "psi=0");
     let grub = "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX psi=0\"' >> /etc/default/grub && ";
     assert_eq!(add("debian"), format!("{grub}update-grub"));
     assert_eq!(add("ubuntu"), format!("{grub}update-grub"));
@@ -194,17 +198,133 @@ fn the_boot_loader_that_is_installed_overrules_the_usual_one() {
             "--args=\"psi=0\"",
         ),
     ] {
-        let command = add_parameters(&with_files(system("debian", ""), files), "psi=0");
+        let command = add(&with_files(system("debian", ""), files), "psi=0");
         assert!(command.ends_with(expected), "{files:?}: {command}");
     }
     // A package manager without a boot loader: a container, or a board with its own firmware.
     let unknown = with_files(system("debian", ""), &["/usr/bin/apt-get"]);
+    assert_eq!(add(&unknown, "psi=0"), "psi=0 on the kernel command line");
     assert_eq!(
-        add_parameters(&unknown, "psi=0"),
-        "psi=0 on the kernel command line"
-    );
-    assert_eq!(
-        remove_parameter(&unknown, "idle"),
+        remove(&unknown, "idle"),
         "remove idle= from the kernel command line"
+    );
+}
+
+/// A file with kernel parameters of each boot loader, and the mark by which the boot loader is found.
+const FILES: [(&str, &str, &str); 7] = [
+    (
+        UPDATE_GRUB,
+        "/etc/default/grub",
+        "GRUB_DEFAULT=0 # isolcpus\nGRUB_CMDLINE_LINUX_DEFAULT='quiet nohz_full=2'\nGRUB_CMDLINE_LINUX=\"{}\"\n",
+    ),
+    ("/boot/cmdline.txt", "/boot/cmdline.txt", "{}\n"),
+    (
+        "/etc/update-extlinux.conf",
+        "/etc/update-extlinux.conf",
+        "# default_kernel_opts\ndefault_kernel_opts=\"{}\"\n",
+    ),
+    (
+        "/etc/default/u-boot",
+        "/etc/default/u-boot",
+        "U_BOOT_PARAMETERS=\"{}\"\n",
+    ),
+    (
+        "/boot/extlinux/extlinux.conf",
+        "/boot/extlinux/extlinux.conf",
+        "LABEL a\n  LINUX /isolcpus\n  APPEND {}\n",
+    ),
+    (KERNEL_INSTALL_LINE, KERNEL_INSTALL_LINE, "{}\n"),
+    (
+        "/boot/loader/entries",
+        "/boot/loader/entries/a.conf",
+        "title isolcpus\noptions {}\n",
+    ),
+];
+
+#[test]
+fn commands_replace_the_words_that_they_contradict() {
+    let old = "root=/dev/sda1 isolcpus=3 nohz_full=3 nohz-full=2,3 nohz=on ro module_blacklist=a tsc=nowatchdog";
+    let line = KernelCommandLine::parse(old);
+    let wanted = "isolcpus=domain,2-3 nohz_full=2-3 module_blacklist=b tsc=reliable ro psi=0";
+    let new = "isolcpus=domain,2-3 nohz_full=2-3 module_blacklist=a,b tsc=reliable psi=0";
+    for (mark, path, text) in FILES {
+        let system = with_files(system("debian", ""), &[mark]);
+        let command = set(&system, &line, wanted).expect("a command");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().expect("a parent")).expect("directories");
+        std::fs::write(&file, text.replace("{}", old)).expect("a file");
+        run(&command, directory.path());
+        let changed = std::fs::read_to_string(&file).expect("the file");
+        let words: Vec<&str> = changed.split_whitespace().collect();
+        let text = words.join(" ");
+        assert!(
+            text.contains(new) || text.contains(&format!("{new} root=")),
+            "{mark}: {text}"
+        );
+        for gone in [
+            "isolcpus=3",
+            "nohz_full=2 ",
+            "nohz_full=2'",
+            "nohz_full=3",
+            "nohz-full",
+            "module_blacklist=a ",
+        ] {
+            assert!(!text.contains(gone), "{mark}, {gone}: {text}");
+        }
+        for kept in ["nohz=on ro", "tsc=nowatchdog"] {
+            assert!(text.contains(kept), "{mark}, {kept}: {text}");
+        }
+        // What is in effect is not set again.
+        assert_eq!(set(&system, &line, "nohz=on tsc=nowatchdog"), None);
+        run(&remove(&system, "nohz_full"), directory.path());
+        let changed = std::fs::read_to_string(&file).expect("the file");
+        assert!(
+            !changed.contains("nohz_full") && changed.contains("nohz=on"),
+            "{mark}: {changed}"
+        );
+    }
+    for (mark, expected) in [
+        (
+            OSTREE_BOOTED,
+            "rpm-ostree kargs --delete=isolcpus=3 --append=isolcpus=2",
+        ),
+        (
+            GRUBBY,
+            "grubby --update-kernel=ALL --remove-args=\"isolcpus\" --args=\"isolcpus=2\"",
+        ),
+        (
+            "/usr/bin/apt-get",
+            "isolcpus=2 on the kernel command line, instead of the present isolcpus=",
+        ),
+    ] {
+        let system = with_files(system("acme-linux", ""), &[mark]);
+        assert_eq!(set(&system, &line, "isolcpus=2").as_deref(), Some(expected));
+    }
+}
+
+/// Carries out a command with the files of a directory; the commands that generate a configuration do nothing.
+fn run(command: &str, directory: &std::path::Path) {
+    let root = directory.display().to_string();
+    let mut script = String::new();
+    for generator in [
+        "update-grub",
+        "update-extlinux",
+        "u-boot-update",
+        "kernel-install",
+    ] {
+        script += &format!("{generator}() {{ :; }}\n");
+    }
+    script += &command
+        .replace("/etc/", &format!("{root}/etc/"))
+        .replace("/boot/", &format!("{root}/boot/"));
+    let output = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .expect("bash");
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        String::from_utf8_lossy(&output.stderr)
     );
 }

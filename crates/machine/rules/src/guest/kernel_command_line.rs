@@ -29,7 +29,10 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
         named.is_some_and(|named| cpus.is_subset(&named))
     };
     let isolated = line.isolcpus(last);
-    let covered = isolated.as_ref().filter(|all| cpus.is_subset(&all.cpus));
+    let covered = |kind: fn(&IsolatedCpus) -> &Option<CpuSet>| {
+        let named = isolated.as_ref().and_then(|all| kind(all).as_ref());
+        named.is_some_and(|named| cpus.is_subset(named))
+    };
     let word = |rule: &str, name: &str, wanted: &str, reason: &str| {
         row(
             rule,
@@ -44,7 +47,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "guest-host-isolcpus",
             "isolcpus",
             format!("domain,{cpus}"),
-            covered.is_some_and(IsolatedCpus::keeps_balancing_away),
+            covered(|all| &all.unbalanced),
             "disables load balancing on the CPUs from boot on; an isolated partition does so at run time",
         ),
         Setting::new(
@@ -52,7 +55,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "managed_irq in isolcpus= on the host's kernel command line",
             format!("managed_irq,{cpus}"),
             line.value("isolcpus").unwrap_or("absent"),
-            covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
+            covered(|all| &all.without_managed_interrupts),
             "keeps managed interrupts off the CPUs; no other setting can",
         )
         .fix(format!(

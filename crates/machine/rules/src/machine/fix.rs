@@ -16,7 +16,6 @@ pub(crate) fn fix(
     machine: &Machine,
     isolation: &Isolation,
 ) -> Option<String> {
-    let system = &machine.operating_system;
     if let Some(words) = knob.fix {
         let words = words
             .replace("{real-time}", &isolation.real_time.to_string())
@@ -24,7 +23,7 @@ pub(crate) fn fix(
         let lines: Vec<String> = words
             .lines()
             .filter_map(|line| of_locations(line, locations))
-            .map(|line| on_this_machine(&line, machine))
+            .filter_map(|line| on_this_machine(&line, machine))
             .collect();
         return (!lines.is_empty()).then(|| lines.join("\n"));
     }
@@ -35,12 +34,12 @@ pub(crate) fn fix(
     let value = to_write(expected, format, isolation);
     match knob.location {
         Location::File(_, _) => file(locations, &value?),
-        Location::Boot { parameter, .. } => Some(match (expected, value) {
-            (Expected::Present, _) => add_parameters(system, parameter),
-            (Expected::Absent | Expected::Not(_), _) => remove_parameter(system, parameter),
-            (_, Some(value)) => add_parameters(system, &format!("{parameter}={value}")),
-            (_, None) => return None,
-        }),
+        Location::Boot { parameter, .. } => match (expected, value) {
+            (Expected::Present, _) => add_parameters(machine, parameter),
+            (Expected::Absent | Expected::Not(_), _) => Some(remove_parameter(machine, parameter)),
+            (_, Some(value)) => add_parameters(machine, &format!("{parameter}={value}")),
+            (_, None) => None,
+        },
         Location::KernelOption(option) => Some(match expected {
             Expected::Absent => format!("use a kernel without {option}"),
             Expected::Present => format!("use a kernel with {option}"),
@@ -141,26 +140,28 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns a line of a knob's fix as the command of this machine's distribution: `{real-time-kernel}`
-/// installs a kernel with PREEMPT_RT, `{add} PARAMETERS` adds kernel parameters, `{remove} NAME,NAME` removes them. A comment in the form
-/// of a shell, after two spaces, remains.
-fn on_this_machine(line: &str, machine: &Machine) -> String {
-    let system = &machine.operating_system;
+/// installs a kernel with PREEMPT_RT, `{add} PARAMETERS` sets kernel parameters, `{remove} NAME,NAME` removes them. A
+/// comment in the form of a shell, after two spaces, remains. `None` if the parameters are in effect already.
+fn on_this_machine(line: &str, machine: &Machine) -> Option<String> {
     if line == "{real-time-kernel}" {
-        return install_real_time_kernel(system, &machine.architecture);
+        return Some(install_real_time_kernel(
+            &machine.operating_system,
+            &machine.architecture,
+        ));
     }
     if let Some(names) = line.strip_prefix("{remove} ") {
-        let commands = names.split(',').map(|name| remove_parameter(system, name));
-        return commands.collect::<Vec<_>>().join("; ");
+        let commands = names.split(',').map(|name| remove_parameter(machine, name));
+        return Some(commands.collect::<Vec<_>>().join("; "));
     }
     let Some(parameters) = line.strip_prefix("{add} ") else {
-        return line.to_owned();
+        return Some(line.to_owned());
     };
-    match parameters.split_once("  # ") {
+    Some(match parameters.split_once("  # ") {
         Some((parameters, comment)) => {
-            format!("{}  # {comment}", add_parameters(system, parameters))
+            format!("{}  # {comment}", add_parameters(machine, parameters)?)
         }
-        None => add_parameters(system, parameters),
-    }
+        None => add_parameters(machine, parameters)?,
+    })
 }
 
 /// Returns a command that writes to every location without the expected value.

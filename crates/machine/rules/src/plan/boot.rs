@@ -82,7 +82,7 @@ pub(super) fn command_line(context: &PlanContext<'_>) -> Vec<PlanFinding> {
             BOOT_LISTS,
             format!(
                 "write reboot = \"plan\" in [boot] of the plan\n{}",
-                add_parameters(&context.machine.operating_system, &arguments)
+                add_parameters(context.machine, &arguments).unwrap_or(arguments)
             ),
         )
     };
@@ -110,7 +110,7 @@ pub(super) fn command_line(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let isolated = line.isolcpus(last.unwrap_or(BOOT_CPU));
     if isolated
         .as_ref()
-        .is_some_and(|isolated| !isolated.keeps_managed_interrupts_away())
+        .is_some_and(|isolated| isolated.without_managed_interrupts.is_none())
     {
         findings.push(
             MANAGED_INTERRUPTS
@@ -125,7 +125,7 @@ pub(super) fn command_line(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 .fix(fix.clone()),
         );
     }
-    let balanced = !isolated.is_some_and(|isolated| isolated.keeps_balancing_away());
+    let balanced = isolated.is_none_or(|isolated| isolated.unbalanced.is_none());
     if balanced && line.value("nohz_full").is_none() {
         findings.push(
             BOOT_ISOLATION

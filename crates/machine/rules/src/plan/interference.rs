@@ -89,7 +89,8 @@ pub(super) fn nmi_watchdog(context: &PlanContext<'_>) -> Vec<PlanFinding> {
             location,
             "it is not known whether the NMI watchdog is on",
             "0",
-            add_parameters(&context.machine.operating_system, "nmi_watchdog=0"),
+            add_parameters(context.machine, "nmi_watchdog=0")
+                .unwrap_or_else(|| "sysctl kernel.nmi_watchdog=0".to_owned()),
         ),
     };
     vec![finding]

@@ -300,6 +300,8 @@ fn cpu_lists_of_the_kernel_command_line_must_agree() {
             CheckState::Ok,
         ),
         ("isolcpus=2-3 nohz_full=3", CheckState::Error),
+        ("isolcpus=2-3 isolcpus=1-3", CheckState::Error),
+        ("isolcpus=2-3 isolcpus=managed_irq,2-3", CheckState::Ok),
         ("nohz_full=2-N", CheckState::Ok),
         ("isolcpus=", CheckState::Error),
         ("quiet", CheckState::NotApplicable),
@@ -628,7 +630,7 @@ fn words_that_the_kernel_does_not_know_are_named() {
             &[("proc/cmdline", "isolcpus=managed_irq,domian,2-3")],
             Error,
             "domian",
-            "isolcpus=managed_irq,domain,2-3 on the kernel command line",
+            "isolcpus=managed_irq,domain,2-3 on the kernel command line, instead of the present isolcpus=",
         ),
         case(
             "unknown-parameters",

@@ -132,11 +132,12 @@ pub(super) fn boot_lists(
         .next_back()
         .unwrap_or(CpuId(0));
     let line = &readings.kernel_command_line;
+    let refused = line.refused_lists(last);
     let mut lists = Vec::new();
     for parameter in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         match line.cpus(parameter, last) {
             Some(cpus) => lists.push((parameter, cpus)),
-            None if line.has(parameter) => {
+            None if line.has(parameter) && refused.is_empty() => {
                 let value = line.value(parameter).unwrap_or_default();
                 return Judgement::is(format!("{parameter}={value} is not a list of CPUs"), false);
             }
@@ -147,11 +148,20 @@ pub(super) fn boot_lists(
         .iter()
         .map(|(parameter, cpus)| format!("{parameter} {cpus}"))
         .collect();
+    let found = match found.is_empty() {
+        true => "nothing".to_owned(),
+        false => found.join(", "),
+    };
+    if !refused.is_empty() {
+        let refused = refused.join(" and ");
+        let found = format!("the kernel refuses {refused}; in effect: {found}");
+        return Judgement::is(found, false);
+    }
     let equal = lists.windows(2).all(|pair| pair[0].1 == pair[1].1);
     let covered = lists
         .iter()
         .all(|(_, cpus)| isolation.real_time.is_subset(cpus));
-    Judgement::is(found.join(", "), equal && covered)
+    Judgement::is(found, equal && covered)
 }
 
 pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judgement {
