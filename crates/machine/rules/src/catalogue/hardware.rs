@@ -72,7 +72,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Text("CPU 0 is a housekeeping CPU"),
         reason: "CPU 0 keeps the time and runs work that cannot be moved; the kernel removes it from nohz_full=.",
         cost: "CPU 0 is not a real-time CPU.",
-        fix: Some("name other CPUs with --cpus"),
+        fix: Some("{without-boot-cpu}"),
         undo: Some("Name other CPUs."),
         source: "Documentation/admin-guide/kernel-parameters.txt, nohz_full=; ACRN: no real-time guest on CPU 0",
         severity: Severity::Error,

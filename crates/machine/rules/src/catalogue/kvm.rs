@@ -36,7 +36,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Guests with hardware virtualisation need it; with PREEMPT_RT on AMD the clock source must be the TSC.",
         cost: "None until a guest runs.",
         fix: Some(
-            "modprobe kvm_intel  # Intel\nmodprobe kvm_amd  # AMD\nenable virtualisation in the firmware, or in the hypervisor if this machine is a guest",
+            "{if intel} modprobe kvm_intel\n{if amd} modprobe kvm_amd\n{if hardware} enable virtualisation in the firmware\n{if guest} enable nested virtualisation in the hypervisor",
         ),
         source: "Documentation/virt/kvm/api.rst",
         ..Knob::of(KnobGroup::Kvm)
@@ -240,7 +240,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Without `iommu=pt` the addresses of all transfers by the host's own devices are translated.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "{add} intel_iommu=on iommu=pt  # Intel\n{add} iommu=pt  # AMD\n{add} iommu.passthrough=1  # Arm",
+            "{if intel} {add} intel_iommu=on iommu=pt\n{if amd} {add} iommu=pt\n{if arm64} {add} iommu.passthrough=1",
         ),
         undo: Some("Remove the parameters and restart."),
         source: "Documentation/arch/x86/iommu.rst; NTO",

@@ -209,7 +209,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The wakeup from a deep state takes longer than all the work of a real-time kernel to wake a thread. In a guest every halt returns the CPU to the hypervisor, which may run another thread on it.",
         cost: "Power and heat; other cores may lose their turbo.",
         fix: Some(
-            "write 10, in a guest n/a, to power/pm_qos_resume_latency_us of each CPU\nhold /dev/cpu_dma_latency open with the value 0",
+            "{if hardware} echo 10 | tee /sys/devices/system/cpu/cpu{each-real-time}/power/pm_qos_resume_latency_us\n{if guest} echo n/a | tee /sys/devices/system/cpu/cpu{each-real-time}/power/pm_qos_resume_latency_us\nhold /dev/cpu_dma_latency open with the value 0",
         ),
         undo: Some("Write 0 to the same files, or close /dev/cpu_dma_latency."),
         source: "Documentation/admin-guide/pm/cpuidle.rst; Documentation/virt/guest-halt-polling.rst; tuned cpu plugin",

@@ -122,7 +122,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Real-time budgets of groups are not available; cgroup v2 does not have them.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "sysctl kernel.sched_rt_runtime_us=-1\n{add} rt_group_sched=0  # from 6.16\nuse a kernel without CONFIG_RT_GROUP_SCHED",
+            "sysctl kernel.sched_rt_runtime_us=-1\n{if 6.16} {add} rt_group_sched=0\nuse a kernel without CONFIG_RT_GROUP_SCHED",
         ),
         undo: Some("Remove rt_group_sched=0 from the kernel command line and restart."),
         kernels: Kernels::all(

@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Other clocks are slow to read, or trap into the hypervisor, at each wakeup.",
         cost: "The counters of all CPUs must run in step.",
         fix: Some(
-            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\n{add} tsc=reliable",
+            "{if clock tsc} echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\n{if clock arch_sys_counter} echo arch_sys_counter > /sys/devices/system/clocksource/clocksource0/current_clocksource\n{if x86} {add} tsc=reliable  # if the kernel has refused the counter as unstable\n{if guest} on the host, give this guest a constant counter: -cpu host,+invtsc",
         ),
         source: "Documentation/timers/timekeeping.rst",
         ..Knob::of(KnobGroup::Timers)
@@ -30,7 +30,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         effect: KnobEffect::InFirmware,
         fix: Some(
-            "use another processor\non the host, expose the flags to this guest: -cpu host,+invtsc",
+            "{if guest} on the host, expose the flags to this guest: -cpu host,+invtsc\n{if hardware} use another processor",
         ),
         undo: Some("Nothing is changed."),
         source: "Documentation/virt/kvm/x86/timekeeping.rst",

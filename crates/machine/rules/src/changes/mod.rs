@@ -219,7 +219,7 @@ fn step(
         }
         return Some(step);
     }
-    step.fix = fix(knob, wanted, &found, subject.machine, isolation);
+    step.fix = fix(knob, wanted, &found, subject, isolation);
     let choice = (choice, named.is_some());
     decide(&mut step, knob, wanted, choice, subject, isolation);
     Some(step)

@@ -16,7 +16,8 @@ pub use packages::{Package, install, install_real_time_kernel};
 pub use parameters::{add_parameters, remove_parameter};
 
 /// The files whose existence decides how packages are installed and kernel parameters are set.
-pub const SYSTEM_FILES: [&str; 23] = [
+pub const SYSTEM_FILES: [&str; 24] = [
+    MACHINE_CONFIG,
     // The mark of a system that OSTree has started (ostree(1)).
     OSTREE_BOOTED,
     TRANSACTIONAL_UPDATE,
@@ -43,6 +44,8 @@ pub const SYSTEM_FILES: [&str; 23] = [
     "/boot/efi/loader/entries",
 ];
 
+/// The directory of the daemon that keeps a node of OpenShift as its operators describe it.
+const MACHINE_CONFIG: &str = "/etc/machine-config-daemon";
 const OSTREE_BOOTED: &str = "/run/ostree-booted";
 const TRANSACTIONAL_UPDATE: &str = "/usr/sbin/transactional-update";
 const OPKG: &str = "/usr/bin/opkg";
@@ -85,6 +88,12 @@ fn family(system: &OperatingSystem) -> Option<Family> {
     });
     // opkg installs packages of images that the Yocto Project built; their names are their makers'.
     known.or_else(|| has(system, OPKG).then_some(Family::Yocto))
+}
+
+/// Returns whether this is a node of OpenShift, whose operators revert kernel parameters and packages that they do not
+/// know (OpenShift, "Machine configuration").
+fn is_node_of_openshift(system: &OperatingSystem) -> bool {
+    has(system, MACHINE_CONFIG) || ["rhcos", "scos"].contains(&system.id.as_str())
 }
 
 /// Returns whether the machine has this file.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Installs packages: names and commands of each distribution.
 
-use rampart_model::OperatingSystem;
+use rampart_model::{Machine, OperatingSystem};
 
-use super::{Family, OPKG, OSTREE_BOOTED, TRANSACTIONAL_UPDATE, family, has};
+use super::{Family, OPKG, OSTREE_BOOTED, TRANSACTIONAL_UPDATE, family, has, is_node_of_openshift};
 
 /// A program that Rampart uses if it is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,8 @@ pub(super) fn is_image_of_fedora(system: &OperatingSystem) -> bool {
     IMAGES.contains(&system.variant.as_str())
 }
 
-/// Returns the command that installs a kernel with PREEMPT_RT.
+/// Returns the command that installs a kernel with PREEMPT_RT. A kernel that was made for the machine's board is only
+/// replaced by one for the same board: others lack its drivers, and may not start.
 ///
 /// Sources: Debian's packages `linux-image-rt-*`; Real-time Ubuntu documentation, "Enable Real-time
 /// Ubuntu", and packages.ubuntu.com (`ubuntu-realtime` from 25.10 on); Red Hat Enterprise Linux for
@@ -119,8 +120,30 @@ pub(super) fn is_image_of_fedora(system: &OperatingSystem) -> bool {
 /// openSUSE's and SUSE's package `kernel-rt`; wiki.archlinux.org, "Kernel"; Yocto Project Linux
 /// Kernel Development Manual, `linux-yocto-rt`.
 #[must_use]
-pub fn install_real_time_kernel(system: &OperatingSystem, architecture: &str) -> String {
-    let Some(family) = family(system) else {
+pub fn install_real_time_kernel(machine: &Machine) -> String {
+    real_time_kernel(
+        &machine.operating_system,
+        &machine.architecture,
+        &machine.kernel_release,
+    )
+}
+
+pub(super) fn real_time_kernel(
+    system: &OperatingSystem,
+    architecture: &str,
+    release: &str,
+) -> String {
+    if is_node_of_openshift(system) {
+        return "oc edit performanceprofile, and set spec.realTimeKernel.enabled to true"
+            .to_owned();
+    }
+    let family = family(system);
+    if family != Some(Family::Yocto)
+        && let Some(command) = kernel_of_board(system, family, architecture, release)
+    {
+        return command;
+    }
+    let Some(family) = family else {
         return "install a kernel that is built with CONFIG_PREEMPT_RT=y".to_owned();
     };
     let named = |name: &str| install_named(system, family, name);
@@ -155,6 +178,70 @@ pub fn install_real_time_kernel(system: &OperatingSystem, architecture: &str) ->
         // Neither distribution has such a package.
         Family::Fedora | Family::Alpine => NO_PACKAGE.to_owned(),
     }
+}
+
+/// Returns the command for a kernel that was made for one kind of board; `None` if the machine runs one that its
+/// distribution has for all machines of the architecture.
+///
+/// Sources: NVIDIA Jetson Linux Developer Guide, "Real-Time Kernel Using OTA Update"; the package `linux-image-rpi-v8-rt`
+/// of archive.raspberrypi.com, and Raspberry Pi documentation, "config.txt"; Real-time Ubuntu documentation, variants.
+fn kernel_of_board(
+    system: &OperatingSystem,
+    family: Option<Family>,
+    architecture: &str,
+    release: &str,
+) -> Option<String> {
+    let pro = |variant: &str| {
+        Some(format!(
+            "pro attach && pro enable realtime-kernel --variant={variant}"
+        ))
+    };
+    let is_old = is_before(&system.version, 25, 10);
+    if family == Some(Family::Ubuntu) && is_old {
+        for variant in ["raspi", "nvidia-tegra"] {
+            if release.ends_with(&format!("-{variant}")) {
+                return pro(variant);
+            }
+        }
+    }
+    let packages = matches!(family, Some(Family::Debian | Family::Ubuntu));
+    if release.ends_with("-tegra") && packages {
+        // Before Linux 5.15 the drivers are part of the kernel's package.
+        let drivers = match is_before(release, 5, 15) {
+            true => "",
+            false => " nvidia-l4t-rt-kernel-oot-modules nvidia-l4t-display-rt-kernel",
+        };
+        let list = "/etc/apt/sources.list.d/nvidia-l4t-apt-source.list";
+        return Some(format!(
+            "sed -i -E 's|^(deb .*/jetson/)common(.*)|&\\n\\1rt-kernel\\2|' {list} && apt-get update && apt-get install nvidia-l4t-rt-kernel nvidia-l4t-rt-kernel-headers{drivers}"
+        ));
+    }
+    if release.contains("rpi-") && packages && architecture == "aarch64" {
+        let line = "/boot/firmware/cmdline.txt";
+        let directory = if has(system, line) || system.files.is_empty() {
+            "/boot/firmware"
+        } else {
+            "/boot"
+        };
+        return Some(format!(
+            "apt-get install linux-image-rpi-v8-rt && printf '[all]\\nkernel=kernel8_rt.img\\n' >> {directory}/config.txt"
+        ));
+    }
+    let common: &[&str] = match family {
+        // Every other kernel for a PC starts a PC.
+        _ if architecture == "x86_64" || release.is_empty() => return None,
+        Some(Family::Debian) => &["arm64", "arm64-16k", "armmp", "armmp-lpae", "riscv64"],
+        Some(Family::Ubuntu) => &["generic", "generic-64k", "lowlatency", "lowlatency-64k"],
+        _ => return None,
+    };
+    let is_common = common
+        .iter()
+        .any(|flavour| release.ends_with(&format!("-{flavour}")));
+    (!is_common).then(|| {
+        format!(
+            "build the kernel of this board ({release}) with CONFIG_PREEMPT_RT=y, from its maker's sources: no package has it"
+        )
+    })
 }
 
 const NO_PACKAGE: &str =

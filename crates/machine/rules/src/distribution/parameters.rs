@@ -6,7 +6,7 @@ use rampart_model::{Machine, OperatingSystem};
 use super::packages::is_image_of_fedora;
 use super::{
     Family, GRUBBY, KERNEL_INSTALL_LINE, OSTREE_BOOTED, SYSTEM_FILES, TRANSACTIONAL_UPDATE,
-    UPDATE_GRUB, family, has,
+    UPDATE_GRUB, family, has, is_node_of_openshift,
 };
 use crate::KernelCommandLine;
 use crate::machine::kernel_command_line::{Repeated, repeated};
@@ -14,6 +14,8 @@ use crate::machine::kernel_command_line::{Repeated, repeated};
 /// What sets the parameters that the kernel is started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tool {
+    /// The PerformanceProfile of a node of OpenShift.
+    PerformanceProfile,
     /// rpm-ostree(1), `kargs`.
     RpmOstree,
     /// grubby(8), for GRUB with entries of the Boot Loader Specification.
@@ -44,6 +46,9 @@ const GRUB: &str = "grub-mkconfig -o /boot/grub/grub.cfg";
 /// Returns the tool of this machine; `None` if it is not known.
 fn tool(system: &OperatingSystem) -> Option<Tool> {
     let family = family(system);
+    if is_node_of_openshift(system) {
+        return Some(Tool::PerformanceProfile);
+    }
     if has(system, OSTREE_BOOTED) || is_image_of_fedora(system) {
         return Some(Tool::RpmOstree);
     }
@@ -140,6 +145,7 @@ pub(super) fn set(
     };
     let append = |pattern: &str| format!("{pattern} s|$| {parameters}|");
     let (first, rest) = match tool {
+        Tool::PerformanceProfile => return Some(profile(&added)),
         Tool::RpmOstree => {
             let old = replaced.iter().flat_map(|name| {
                 let values = line.values(name);
@@ -201,6 +207,29 @@ pub(super) fn set(
     let steps = [edit(tool, &edits), rest];
     let steps: Vec<String> = steps.into_iter().filter(|step| !step.is_empty()).collect();
     Some(steps.join(" && "))
+}
+
+/// Returns the change of a PerformanceProfile that sets parameters (OpenShift, "Scalability and performance"): from its
+/// two lists of CPUs the operator makes the parameters of isolation itself.
+fn profile(parameters: &[String]) -> String {
+    let mut settings: Vec<String> = Vec::new();
+    for word in parameters {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let set = |field: &str| {
+            let begin = |part: &&str| part.starts_with(|first: char| first.is_ascii_digit());
+            let cpus: Vec<&str> = value.split(',').filter(begin).collect();
+            format!("set spec.cpu.{field} to \"{}\"", cpus.join(","))
+        };
+        let setting = match name {
+            "isolcpus" | "nohz_full" | "rcu_nocbs" => set("isolated"),
+            "systemd.cpu_affinity" | "irqaffinity" | "workqueue.unbound_cpus" => set("reserved"),
+            _ => format!("add {word} to spec.additionalKernelArgs"),
+        };
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+    }
+    format!("oc edit performanceprofile, and {}", settings.join(", "))
 }
 
 /// Returns the items of two lists, each once.
@@ -266,7 +295,9 @@ fn edit(tool: Tool, expressions: &[String]) -> String {
         Tool::Extlinux => "/boot/extlinux/extlinux.conf",
         Tool::KernelInstall => KERNEL_INSTALL_LINE,
         Tool::Entries(directory) => return edit_files(expressions, &format!("{directory}/*.conf")),
-        Tool::RpmOstree | Tool::Grubby | Tool::Yocto => return String::new(),
+        Tool::PerformanceProfile | Tool::RpmOstree | Tool::Grubby | Tool::Yocto => {
+            return String::new();
+        }
     };
     edit_files(expressions, files)
 }
@@ -291,6 +322,11 @@ pub(super) fn remove(system: &OperatingSystem, name: &str) -> String {
         return format!("remove {name}= from the kernel command line");
     };
     let then = match tool {
+        Tool::PerformanceProfile => {
+            return format!(
+                "oc edit performanceprofile, and remove {name} from spec.additionalKernelArgs"
+            );
+        }
         Tool::RpmOstree => return format!("rpm-ostree kargs --delete={name}"),
         Tool::Grubby => return format!("grubby --update-kernel=ALL --remove-args=\"{name}\""),
         Tool::Yocto => {

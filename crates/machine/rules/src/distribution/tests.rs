@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands of each distribution, by the os-release files that they ship.
 
+use super::packages::real_time_kernel;
 use super::parameters::{remove, set};
 use super::*;
 use crate::KernelCommandLine;
@@ -116,7 +117,7 @@ fn packages_have_the_names_of_the_distribution() {
 
 #[test]
 fn real_time_kernels_come_from_where_the_distribution_has_them() {
-    let kernel = |system: &OperatingSystem| install_real_time_kernel(system, "x86_64");
+    let kernel = |system: &OperatingSystem| real_time_kernel(system, "x86_64", "6.12-generic");
     let version = |id: &str, like: &str, version: &str| OperatingSystem {
         version: version.to_owned(),
         ..system(id, like)
@@ -124,7 +125,7 @@ fn real_time_kernels_come_from_where_the_distribution_has_them() {
     let debian = system("debian", "");
     assert_eq!(kernel(&debian), "apt-get install linux-image-rt-amd64");
     assert_eq!(
-        install_real_time_kernel(&debian, "aarch64"),
+        real_time_kernel(&debian, "aarch64", "6.12.48+deb13-arm64"),
         "apt-get install linux-image-rt-arm64"
     );
     let pro = "pro attach && pro enable realtime-kernel";
@@ -303,17 +304,20 @@ fn commands_replace_the_words_that_they_contradict() {
     }
 }
 
-/// Carries out a command with the files of a directory; the commands that generate a configuration do nothing.
+/// Carries out a command with the files of a directory. Only `sed` and `find` are programs; those that install
+/// packages or generate a configuration do nothing.
 fn run(command: &str, directory: &std::path::Path) {
     let root = directory.display().to_string();
-    let mut script = String::new();
-    for generator in [
+    let mut script = "sed=$(command -v sed) find=$(command -v find) PATH=\n".to_owned();
+    script += "sed() { \"$sed\" \"$@\"; }\nfind() { \"$find\" \"$@\"; }\n";
+    for program in [
         "update-grub",
         "update-extlinux",
         "u-boot-update",
         "kernel-install",
+        "apt-get",
     ] {
-        script += &format!("{generator}() {{ :; }}\n");
+        script += &format!("{program}() {{ :; }}\n");
     }
     script += &command
         .replace("/etc/", &format!("{root}/etc/"))
@@ -322,9 +326,116 @@ fn run(command: &str, directory: &std::path::Path) {
         .args(["-c", &script])
         .output()
         .expect("bash");
-    assert!(
-        output.status.success(),
-        "{command}: {}",
-        String::from_utf8_lossy(&output.stderr)
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {error}");
+}
+
+#[test]
+fn a_kernel_of_a_board_is_replaced_by_one_of_the_same_board() {
+    let version = |id: &str, version: &str| OperatingSystem {
+        version: version.to_owned(),
+        ..system(id, "debian")
+    };
+    let ubuntu = version("ubuntu", "22.04");
+    let raspberry = with_files(system("debian", ""), &["/boot/firmware/cmdline.txt"]);
+    for (system, release, begin, end) in [
+        (
+            &ubuntu,
+            "5.15.148-tegra",
+            "sed -i -E 's|^(deb ",
+            "nvidia-l4t-display-rt-kernel",
+        ),
+        (
+            &ubuntu,
+            "5.10.216-tegra",
+            "sed -i -E 's|^(deb ",
+            " nvidia-l4t-rt-kernel-headers",
+        ),
+        (
+            &ubuntu,
+            "5.15.0-1031-nvidia-tegra",
+            "pro attach",
+            "--variant=nvidia-tegra",
+        ),
+        (
+            &ubuntu,
+            "5.15.0-1061-raspi",
+            "pro attach",
+            "--variant=raspi",
+        ),
+        (
+            &version("ubuntu", "26.04"),
+            "6.17.0-1004-raspi",
+            "build the kernel of this board",
+            "no package has it",
+        ),
+        (
+            &ubuntu,
+            "6.8.0-60-generic",
+            "pro attach",
+            "enable realtime-kernel",
+        ),
+        (
+            &raspberry,
+            "6.12.47+rpt-rpi-2712",
+            "apt-get install linux-image-rpi-v8-rt ",
+            ">> /boot/firmware/config.txt",
+        ),
+        (
+            &raspberry,
+            "6.1.115-vendor-rk35xx",
+            "build the kernel of this board",
+            "no package has it",
+        ),
+        (
+            &raspberry,
+            "6.12.48+deb13-arm64",
+            "apt-get install linux-image-rt-arm64",
+            "-arm64",
+        ),
+    ] {
+        let command = real_time_kernel(system, "aarch64", release);
+        assert!(
+            command.starts_with(begin) && command.ends_with(end),
+            "{release}: {command}"
+        );
+    }
+    let list = "deb https://repo.download.nvidia.com/jetson/common r36.4 main\n";
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory
+        .path()
+        .join("etc/apt/sources.list.d/nvidia-l4t-apt-source.list");
+    std::fs::create_dir_all(file.parent().expect("a parent")).expect("directories");
+    std::fs::write(&file, list).expect("a file");
+    run(
+        &real_time_kernel(&ubuntu, "aarch64", "5.15.148-tegra"),
+        directory.path(),
     );
+    let changed = std::fs::read_to_string(&file).expect("the file");
+    assert_eq!(
+        changed,
+        format!("{list}{}", list.replace("common", "rt-kernel"))
+    );
+}
+
+#[test]
+fn a_node_of_openshift_is_changed_by_its_profile() {
+    let node = with_files(
+        system("rhel", "fedora"),
+        &["/etc/machine-config-daemon", "/run/ostree-booted"],
+    );
+    for system in [node, system("rhcos", "rhel fedora")] {
+        assert_eq!(
+            add(
+                &system,
+                "isolcpus=domain,managed_irq,4-7,9 nohz_full=4-7,9 irqaffinity=0-3 nosmt psi=0"
+            ),
+            "oc edit performanceprofile, and set spec.cpu.isolated to \"4-7,9\", set spec.cpu.reserved to \"0-3\", add nosmt to spec.additionalKernelArgs, add psi=0 to spec.additionalKernelArgs"
+        );
+        assert!(remove(&system, "idle").ends_with("remove idle from spec.additionalKernelArgs"));
+        assert!(
+            real_time_kernel(&system, "x86_64", "5.14.0-570.el9.x86_64")
+                .contains("spec.realTimeKernel.enabled")
+        );
+    }
 }

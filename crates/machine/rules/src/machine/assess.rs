@@ -6,6 +6,7 @@ use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 use crate::machine::check::Subject;
 use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
 use crate::machine::facts::{Judgement, irqbalance, judge, log};
+use crate::machine::kernel_command_line::last_cpu;
 use crate::machine::readings::name_in_kernel;
 use crate::{
     Expected, Format, Isolation, KernelThreadReading, Knob, Location, LocationValue, Reading,
@@ -51,7 +52,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
 }
 
 /// Returns whether a condition holds; `None` if something needed is not readable.
-fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<bool> {
+pub(crate) fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<bool> {
     let (machine, readings) = (subject.machine, subject.readings);
     let x86 = matches!(machine.architecture.as_str(), "x86_64" | "i686" | "x86");
     Some(match when {
@@ -219,13 +220,7 @@ fn boot(
         (Expected::Informational, _) => None,
         (Expected::Present | Expected::Absent, _) => presence(expected, line.has(parameter)),
         (Expected::CoversRealTime | Expected::NoRealTime, _) => {
-            let last = subject
-                .machine
-                .topology
-                .possible
-                .iter()
-                .next_back()
-                .unwrap_or(CpuId(0));
+            let last = last_cpu(subject.machine);
             let named: Vec<CpuSet> = [parameter]
                 .iter()
                 .chain(also)

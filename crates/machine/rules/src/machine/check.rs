@@ -145,7 +145,7 @@ fn finding(
                 None => CheckState::Informational,
             };
             if satisfied == Some(false) {
-                finding.fix = fix(knob, expected, &locations, subject.machine, isolation);
+                finding.fix = fix(knob, expected, &locations, subject, isolation);
             }
             finding.locations = locations;
         }

@@ -81,12 +81,10 @@ fn deviation(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) -> Optio
         .rule()
         .finding(location(knob, &locations), clause(knob.reason))
         .values(found, expected_text(expected, Some(isolation)));
-    Some(
-        match fix(knob, expected, &locations, subject.machine, isolation) {
-            Some(fix) => finding.fix(fix.lines().next().unwrap_or_default()),
-            None => finding,
-        },
-    )
+    Some(match fix(knob, expected, &locations, subject, isolation) {
+        Some(fix) => finding.fix(fix.lines().next().unwrap_or_default()),
+        None => finding,
+    })
 }
 
 /// Returns the only location that deviates, or all of the knob's with `*` for each part in braces.

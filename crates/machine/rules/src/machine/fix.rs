@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The texts that describe how to change, verify and undo a knob.
 
-use rampart_model::{CheckLocation, Machine};
+use rampart_model::{BOOT_CPU, CheckLocation, CpuSet, Machine};
 
 use crate::distribution::{add_parameters, install_real_time_kernel, remove_parameter};
+use crate::machine::assess::holds;
+use crate::machine::check::Subject;
 use crate::machine::compare::to_write;
-use crate::{Expected, Format, Isolation, Knob, Location};
+use crate::machine::kernel_command_line::last_cpu;
+use crate::{Expected, Format, Isolation, KernelCommandLine, KernelVersion, Knob, Location, When};
 
 /// Returns how to change a knob on this machine, one alternative on each line; `None` if no value
 /// is right for every machine.
@@ -13,15 +16,18 @@ pub(crate) fn fix(
     knob: &Knob,
     expected: Expected,
     locations: &[CheckLocation],
-    machine: &Machine,
+    subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Option<String> {
+    let machine = subject.machine;
     if let Some(words) = knob.fix {
         let words = words
             .replace("{real-time}", &isolation.real_time.to_string())
-            .replace("{housekeeping}", &isolation.housekeeping.to_string());
+            .replace("{housekeeping}", &isolation.housekeeping.to_string())
+            .replace("{each-real-time}", &in_braces(&isolation.real_time));
         let lines: Vec<String> = words
             .lines()
+            .filter_map(|line| applicable(line, subject, isolation))
             .filter_map(|line| of_locations(line, locations))
             .filter_map(|line| on_this_machine(&line, machine))
             .collect();
@@ -62,6 +68,78 @@ pub(crate) fn fix(
         | Location::KernelLog(_)
         | Location::Fact(_, _)
         | Location::Guest(_) => None,
+    }
+}
+
+/// A condition of a line of a knob's fix, written before it as `{if CONDITION} `.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition<'a> {
+    /// A property of the machine.
+    When(When),
+    /// The kernel offers this clock source.
+    ClockSource(&'a str),
+    /// The kernel has this version or a later one, or an unknown one.
+    From(KernelVersion),
+}
+
+impl<'a> Condition<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        Some(match text {
+            "x86" => Self::When(When::X86),
+            "arm64" => Self::When(When::Arm64),
+            "intel" => Self::When(When::Intel),
+            "amd" => Self::When(When::Amd),
+            "guest" => Self::When(When::Guest),
+            "hardware" => Self::When(When::Hardware),
+            text => match text.strip_prefix("clock ") {
+                Some(name) => Self::ClockSource(name),
+                None => Self::From(KernelVersion::of_release(text)?),
+            },
+        })
+    }
+
+    fn holds(self, subject: &Subject<'_>, isolation: &Isolation) -> bool {
+        match self {
+            Self::When(when) => holds(when, subject, isolation) == Some(true),
+            Self::ClockSource(name) => {
+                let all = &subject.machine.clock_source.available;
+                all.iter().any(|available| available == name)
+            }
+            Self::From(version) => subject
+                .readings
+                .kernel
+                .is_none_or(|kernel| kernel >= version),
+        }
+    }
+}
+
+/// Returns the condition of a line of a fix, and the line without it.
+fn conditional(line: &str) -> (Option<&str>, &str) {
+    let parts = line
+        .strip_prefix("{if ")
+        .and_then(|rest| rest.split_once("} "));
+    match parts {
+        Some((condition, line)) => (Some(condition), line),
+        None => (None, line),
+    }
+}
+
+/// Returns a line of a fix without its condition, or `None` if it does not hold on this machine.
+fn applicable<'a>(line: &'a str, subject: &Subject<'_>, isolation: &Isolation) -> Option<&'a str> {
+    let (condition, line) = conditional(line);
+    let holds = match condition {
+        Some(text) => Condition::parse(text)?.holds(subject, isolation),
+        None => true,
+    };
+    holds.then_some(line)
+}
+
+/// Returns CPUs as a shell expands them: `{2,3}`, or `2`.
+fn in_braces(cpus: &CpuSet) -> String {
+    let all: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+    match all.as_slice() {
+        [only] => only.clone(),
+        several => format!("{{{}}}", several.join(",")),
     }
 }
 
@@ -144,10 +222,12 @@ impl<'a> Parts<'a> {
 /// comment in the form of a shell, after two spaces, remains. `None` if the parameters are in effect already.
 fn on_this_machine(line: &str, machine: &Machine) -> Option<String> {
     if line == "{real-time-kernel}" {
-        return Some(install_real_time_kernel(
-            &machine.operating_system,
-            &machine.architecture,
-        ));
+        return Some(install_real_time_kernel(machine));
+    }
+    if line == "{without-boot-cpu}" {
+        return Some(
+            without_boot_cpu(machine).unwrap_or_else(|| "name other CPUs with --cpus".to_owned()),
+        );
     }
     if let Some(names) = line.strip_prefix("{remove} ") {
         let commands = names.split(',').map(|name| remove_parameter(machine, name));
@@ -162,6 +242,20 @@ fn on_this_machine(line: &str, machine: &Machine) -> Option<String> {
         }
         None => add_parameters(machine, parameters)?,
     })
+}
+
+/// Returns the command that removes the boot CPU from the lists of the kernel command line; `None` if it is in none.
+fn without_boot_cpu(machine: &Machine) -> Option<String> {
+    let line = KernelCommandLine::parse(&machine.command_line);
+    let last = last_cpu(machine);
+    let words = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| {
+        let cpus = line.cpus(name, last)?;
+        let rest = cpus.difference(&CpuSet::single(BOOT_CPU));
+        let flags = line.flags(name);
+        (cpus.contains(BOOT_CPU) && !rest.is_empty()).then(|| format!("{name}={flags}{rest}"))
+    });
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    add_parameters(machine, &words.join(" "))
 }
 
 /// Returns a command that writes to every location without the expected value.
@@ -290,7 +384,21 @@ pub(crate) fn undo(knob: &Knob) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::with_braces;
+    use super::{Condition, conditional, with_braces};
+
+    #[test]
+    fn every_condition_of_a_fix_is_known() {
+        let mut seen = 0;
+        for knob in crate::all() {
+            for line in knob.fix.unwrap_or_default().lines() {
+                let (condition, _) = conditional(line);
+                seen += usize::from(condition.is_some());
+                let is_known = condition.is_none_or(|text| Condition::parse(text).is_some());
+                assert!(is_known, "{}: {line}", knob.name);
+            }
+        }
+        assert!(seen > 5, "{seen}");
+    }
 
     #[test]
     fn combines_paths_that_differ_in_one_number() {

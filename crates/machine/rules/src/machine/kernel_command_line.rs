@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel command line (Documentation/admin-guide/kernel-parameters.rst).
 
-use rampart_model::{BOOT_CPU, CpuId, CpuList, CpuSet};
+use rampart_model::{BOOT_CPU, CpuId, CpuList, CpuSet, Machine};
 
 /// The parameters that the kernel was started with, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,6 +58,12 @@ impl KernelCommandLine {
         let all = self.0.iter();
         all.filter(move |(name, _)| same_name(name, parameter))
             .filter_map(|(_, value)| value.as_deref())
+    }
+
+    /// Returns the flags before the CPUs of a parameter's value, each with its comma.
+    pub(crate) fn flags(&self, parameter: &str) -> String {
+        let value = self.value(parameter).unwrap_or_default();
+        flags(value).map(|flag| format!("{flag},")).collect()
     }
 
     /// Returns whether a word, as `isolcpus=2-3` or `nosmt`, is on the line and no other word overrules it.
@@ -190,6 +196,12 @@ impl KernelCommandLine {
         }
         read
     }
+}
+
+/// Returns a machine's last CPU, for `all` and `N` in lists.
+pub(crate) fn last_cpu(machine: &Machine) -> CpuId {
+    let last = machine.topology.possible.iter().next_back();
+    last.unwrap_or(BOOT_CPU)
 }
 
 /// What the kernel does with a parameter that is given several times.

@@ -621,6 +621,75 @@ fn foreign_schedulers_modules_and_debugging_are_found() {
     ]);
 }
 
+/// Fixes name what this machine has, and nothing that cannot help.
+#[test]
+fn a_fix_is_one_of_this_machine() {
+    const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
+    let clock = |file: &str| format!("{CLOCK}/{file}_clocksource");
+    let (current, available) = (clock("current"), clock("available"));
+    let released = |release| ("proc/sys/kernel/osrelease", release);
+    let before = ("boot/config-6.15.1-rt", "CONFIG_RT_GROUP_SCHED=y\n");
+    let groups = ("boot/config-6.16.1-rt", "CONFIG_RT_GROUP_SCHED=y\n");
+    let zero = "isolcpus=managed_irq,domain,0-3 nohz_full=0-3 rcu_nocbs=2-3";
+    for (rule, files, expected) in [
+        (
+            "clock-source",
+            &[(current.as_str(), "hpet"), (available.as_str(), "tsc hpet")][..],
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\ntsc=reliable on the kernel command line  # if the kernel has refused the counter as unstable",
+        ),
+        (
+            "clock-source",
+            &[
+                (current.as_str(), "hpet"),
+                (available.as_str(), "hpet acpi_pm"),
+            ],
+            "tsc=reliable on the kernel command line  # if the kernel has refused the counter as unstable",
+        ),
+        (
+            "clock-source",
+            &[
+                (current.as_str(), "hpet"),
+                (available.as_str(), "hpet"),
+                ("proc/cmdline", "tsc=reliable"),
+            ],
+            "",
+        ),
+        (
+            "real-time-group-scheduling",
+            &[before, released("6.15.1-rt")],
+            "sysctl kernel.sched_rt_runtime_us=-1\nuse a kernel without CONFIG_RT_GROUP_SCHED",
+        ),
+        (
+            "real-time-group-scheduling",
+            &[groups, released("6.16.1-rt")],
+            "sysctl kernel.sched_rt_runtime_us=-1\nrt_group_sched=0 on the kernel command line\nuse a kernel without CONFIG_RT_GROUP_SCHED",
+        ),
+        (
+            "real-time-group-scheduling",
+            &[
+                groups,
+                released("6.16.1-rt"),
+                ("proc/cmdline", "rt_group_sched=off"),
+            ],
+            "",
+        ),
+        (
+            "boot-cpu",
+            &[("proc/cmdline", zero)],
+            "isolcpus=managed_irq,domain,1-3 nohz_full=1-3 on the kernel command line, instead of the present isolcpus=, nohz_full=",
+        ),
+        ("boot-cpu", &[], "name other CPUs with --cpus"),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(directory.path(), &QUIET);
+        write(directory.path(), files);
+        let cpus = if rule == "boot-cpu" { "0-2" } else { "2-3" };
+        let check = checked(&MachineRoot::at(directory.path()), cpus);
+        let fix = finding(&check, rule).fix.clone().unwrap_or_default();
+        assert_eq!(fix, expected, "{rule} with {files:?}");
+    }
+}
+
 #[test]
 fn words_that_the_kernel_does_not_know_are_named() {
     use CheckState::{Error, Informational, Warning};

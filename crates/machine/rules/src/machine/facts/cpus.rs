@@ -7,6 +7,7 @@ use rampart_model::{CheckLocation, CpuId, CpuSet, Machine, Nanos, Virtualisation
 
 use super::Judgement;
 use super::processor::DEEP;
+use crate::machine::kernel_command_line::last_cpu;
 use crate::{Isolation, LocationValue, Reading, Readings};
 
 const RESUME_LATENCY: &str =
@@ -125,12 +126,7 @@ pub(super) fn boot_lists(
     readings: &Readings,
     isolation: &Isolation,
 ) -> Judgement {
-    let last = machine
-        .topology
-        .possible
-        .iter()
-        .next_back()
-        .unwrap_or(CpuId(0));
+    let last = last_cpu(machine);
     let line = &readings.kernel_command_line;
     let refused = line.refused_lists(last);
     let mut lists = Vec::new();

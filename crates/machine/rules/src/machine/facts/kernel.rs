@@ -68,7 +68,10 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
     }
     // From 6.16 on it can be disabled at boot.
     let off = match readings.kernel_command_line.value("rt_group_sched") {
-        Some(value) => matches!(value, "0" | "n" | "off"),
+        // kstrtobool() of lib/kstrtox.c, which reads as few letters as it needs.
+        Some(value) => ["0", "n", "f", "of"]
+            .iter()
+            .any(|off| value.to_lowercase().starts_with(off)),
         None => readings.option("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED") == Some(true),
     };
     Judgement::is(if off { "off at boot" } else { "on" }, off)

@@ -110,7 +110,7 @@ fn known_parameters() -> BTreeSet<String> {
             names.extend(also.iter().map(|name| name.replace('-', "_")));
         }
         let added = knob.fix.unwrap_or_default().lines();
-        for parameters in added.filter_map(|line| line.strip_prefix("{add} ")) {
+        for parameters in added.filter_map(|line| Some(line.split_once("{add} ")?.1)) {
             let parameters = parameters.split("  #").next().unwrap_or_default();
             names.extend(parameters.split_whitespace().map(|parameter| {
                 let name = parameter.split('=').next().unwrap_or(parameter);
