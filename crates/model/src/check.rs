@@ -63,6 +63,9 @@ pub struct CheckFinding {
     /// How to change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
+    /// Whether it deviates and a plan for these CPUs sets it.
+    #[serde(default)]
+    pub by_plan: bool,
     /// When a change takes effect.
     pub effect: KnobEffect,
     /// How a change disturbs running work; `None` if it does not.
@@ -148,6 +151,9 @@ pub struct Check {
     pub counts: CheckCounts,
     /// Every knob, errors first, then by group.
     pub findings: Vec<CheckFinding>,
+    /// The rules of the deviations that matter most, the worst first; at most three.
+    #[serde(default)]
+    pub first: Vec<String>,
     /// Everything that could not be read.
     pub not_read: Vec<NotRead>,
     /// Why threads cannot be detached on this machine now; empty if they can.

@@ -3,10 +3,12 @@
 
 use crate::RECORDED;
 use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
-use rampart_model::{ChangeList, ChangeTarget, PlanChange, SchedulingPolicy, StepAction, StepKind};
+use rampart_model::{
+    ChangeList, ChangeTarget, CheckState, PlanChange, SchedulingPolicy, StepAction, StepKind,
+};
 use rampart_rules::{
     Isolation, KernelCommandLine, KernelVersion, LocationValue, Reading, Readings, Subject,
-    change_list,
+    change_list, check,
 };
 
 fn changes(machine: &str, cpus: &str, host: &str) -> ChangeList {
@@ -55,6 +57,52 @@ fn only_the_left_out_step_is_skipped() {
     list.leave_out(&[change(StepKind::Knob)]);
     assert_eq!(action(&list, &step.name), Some(StepAction::Skip));
     assert_eq!(list.to_apply().count(), complete.to_apply().count() - 1);
+}
+
+/// What `check` promises of a plan is what the plan does, and the deviations that it shows first are the worst.
+#[test]
+fn a_check_counts_what_a_plan_sets() {
+    for name in RECORDED {
+        let root = MachineRoot::at(rampart_recorded::directory(name));
+        let machine = read_machine(&root);
+        let text = "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"1\"\n";
+        let plan = rampart_plan::parse(text, "plan.toml").expect("a plan");
+        let resolved = rampart_plan::resolve(&machine, &plan, &read_environment(&root, &[]));
+        let readings = read_knob_values(&root, &resolved.real_time);
+        let subject = Subject {
+            machine: &machine,
+            readings: &readings,
+        };
+        let isolation = Isolation::of(&resolved);
+        let list = change_list(&resolved, subject, &isolation, "test");
+        let checked = check(subject, &isolation, "the test", None, "test");
+        let deviates = |state| matches!(state, CheckState::Error | CheckState::Warning);
+        let mut promised = 0;
+        for finding in checked.findings.iter().filter(|one| deviates(one.state)) {
+            let action = action(&list, &finding.rule);
+            let is_done = matches!(action, Some(StepAction::Apply | StepAction::AtRestart));
+            assert_eq!(finding.by_plan, is_done, "{name}: {finding:?}, {action:?}");
+            promised += usize::from(is_done);
+        }
+        assert!(promised > 5, "{name}: {promised}");
+        let all = &checked.findings;
+        let states = checked.first.iter().filter_map(|rule| {
+            let finding = all.iter().find(|finding| finding.rule == *rule)?;
+            Some(finding.state)
+        });
+        let states: Vec<CheckState> = states.collect();
+        assert_eq!(states.len(), 3, "{name}");
+        assert!(
+            states.is_sorted() && states.iter().all(|state| deviates(*state)),
+            "{name}"
+        );
+        let errors = states.iter().filter(|state| **state == CheckState::Error);
+        assert_eq!(
+            errors.count(),
+            3.min(checked.counts.errors as usize),
+            "{name}"
+        );
+    }
 }
 
 #[test]

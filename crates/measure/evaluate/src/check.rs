@@ -32,6 +32,7 @@ pub fn check(
         // They are judged whether this process may use them or not.
         machine.topology.allowed = machine.topology.allowed.union(&found.cpus);
     }
+    let is_isolated = isolated.is_some();
     let asked = match cpus {
         None => None,
         Some(list) => {
@@ -52,13 +53,21 @@ pub fn check(
         readings: &readings,
     };
     let isolation = subject.isolation(real_time);
-    Ok(rampart_rules::check(
+    let mut check = rampart_rules::check(
         subject,
         &isolation,
         &chosen_by,
         read_detach_driver(root),
         tool_version,
-    ))
+    );
+    if is_isolated {
+        // A plan, or a shield, is in effect already.
+        check
+            .findings
+            .iter_mut()
+            .for_each(|finding| finding.by_plan = false);
+    }
+    Ok(check)
 }
 
 /// Returns the CPUs that Rampart itself isolates on the running machine, and by what.

@@ -20,11 +20,29 @@ pub fn check(check: &Check, verbose: bool) -> Vec<Element> {
         )),
         Element::paragraph(answer(check)),
     ];
-    for (state, title) in [
-        (CheckState::Error, "Errors"),
-        (CheckState::Warning, "Warnings"),
+    // A short list needs no order.
+    let deviations = (check.counts.errors + check.counts.warnings) as usize;
+    let first = match deviations > check.first.len() {
+        true => check.first.as_slice(),
+        false => &[],
+    };
+    if !first.is_empty() {
+        elements.push(Element::heading(2, "Fix first"));
+        elements.push(Element::List {
+            items: first
+                .iter()
+                .filter_map(|rule| check.findings.iter().find(|finding| finding.rule == *rule))
+                .map(|finding| judged(finding, verbose))
+                .collect(),
+        });
+    }
+    elements.extend(by_plan(check, deviations));
+    for (state, title, other) in [
+        (CheckState::Error, "Errors", "Other errors"),
+        (CheckState::Warning, "Warnings", "Other warnings"),
     ] {
-        section(&mut elements, check, state, title, |finding| {
+        let title = if first.is_empty() { title } else { other };
+        section(&mut elements, check, state, title, first, |finding| {
             judged(finding, verbose)
         });
     }
@@ -33,13 +51,13 @@ pub fn check(check: &Check, verbose: bool) -> Vec<Element> {
             (CheckState::Ok, "As expected"),
             (CheckState::Informational, "Informational"),
         ] {
-            section(&mut elements, check, state, title, |finding| {
+            section(&mut elements, check, state, title, &[], |finding| {
                 let text = format!("{} ({})", finding.found, finding.title);
                 item(&finding.rule, text)
             });
         }
-        let state = CheckState::NotApplicable;
-        section(&mut elements, check, state, "Not applicable", |finding| {
+        let (state, title) = (CheckState::NotApplicable, "Not applicable");
+        section(&mut elements, check, state, title, &[], |finding| {
             item(&finding.rule, &finding.reason)
         });
     }
@@ -131,18 +149,34 @@ fn answer(check: &Check) -> String {
     )
 }
 
-/// Adds the findings of one state, by group.
+/// Returns how many of the deviations a plan sets, with the commands.
+fn by_plan(check: &Check, deviations: usize) -> Option<Element> {
+    let count = check
+        .findings
+        .iter()
+        .filter(|finding| finding.by_plan)
+        .count();
+    (count > 0).then(|| {
+        let text = format!(
+            "A plan sets {count} of these {deviations}: `rampart plan propose --out plan.toml`, then `rampart apply plan.toml`."
+        );
+        Element::paragraph(Text::prose(&text))
+    })
+}
+
+/// Adds the findings of one state by group, except for those of the `shown` rules.
 fn section(
     elements: &mut Vec<Element>,
     check: &Check,
     state: CheckState,
     title: &str,
+    shown: &[String],
     item: impl Fn(&CheckFinding) -> ListItem,
 ) {
     let findings: Vec<&CheckFinding> = check
         .findings
         .iter()
-        .filter(|finding| finding.state == state)
+        .filter(|finding| finding.state == state && !shown.contains(&finding.rule))
         .collect();
     if findings.is_empty() {
         return;

@@ -279,6 +279,19 @@ fn decide(
     }
 }
 
+/// Returns whether a plan sets a deviating knob that it does not name, at once or for the next restart ([`decide`]).
+pub(crate) fn is_set_by_plan(
+    knob: &Knob,
+    wanted: Expected,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> bool {
+    !is_safety_net(knob.name)
+        && (SET_WITH_ISOLATION.contains(&knob.name)
+            || boot_argument(knob, wanted, isolation).is_some()
+            || !written_locations(knob, Some(wanted), subject, isolation).is_empty())
+}
+
 /// Returns the services of running programs that should not run.
 fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangeLocation> {
     names

@@ -8,11 +8,13 @@ use rampart_model::{
     DetachDriver, Machine, NotRead, Severity,
 };
 
+use crate::changes::is_set_by_plan;
 use crate::entry::{choice, effect};
 use crate::machine::assess::assess;
 use crate::machine::compare::expected_text;
 use crate::machine::facts::Judgement;
 use crate::machine::fix::fix;
+use crate::machine::harm::harm_order;
 use crate::{Expected, Isolation, Knob, Readings, Unread};
 
 /// A machine and the values read from it.
@@ -81,6 +83,7 @@ pub fn check(
         housekeeping: isolation.housekeeping.clone(),
         chosen_by: chosen_by.to_owned(),
         counts,
+        first: first(&findings),
         findings,
         not_read: unread
             .into_iter()
@@ -95,6 +98,19 @@ pub fn check(
             .collect(),
         detached: crate::detach_problems(machine, detach_driver),
     }
+}
+
+/// Number of deviations that a check shows before all others.
+const FIRST: usize = 3;
+
+/// Returns the rules of the deviations that matter most: errors before warnings, then by the latency that they can cause.
+fn first(findings: &[CheckFinding]) -> Vec<String> {
+    let deviates =
+        |finding: &&CheckFinding| matches!(finding.state, CheckState::Error | CheckState::Warning);
+    let mut all: Vec<&CheckFinding> = findings.iter().filter(deviates).collect();
+    all.sort_by_key(|finding| (finding.state, harm_order(Some(&finding.rule))));
+    let all = all.iter().take(FIRST);
+    all.map(|finding| finding.rule.clone()).collect()
 }
 
 fn finding(
@@ -114,6 +130,7 @@ fn finding(
         locations: Vec::new(),
         reason: knob.reason.to_owned(),
         fix: None,
+        by_plan: false,
         effect: effect(knob),
         disruptive: knob.disruptive.map(str::to_owned),
         cost: knob.cost.to_owned(),
@@ -146,6 +163,7 @@ fn finding(
             };
             if satisfied == Some(false) {
                 finding.fix = fix(knob, expected, &locations, subject, isolation);
+                finding.by_plan = is_set_by_plan(knob, expected, subject, isolation);
             }
             finding.locations = locations;
         }

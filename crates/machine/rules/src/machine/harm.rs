@@ -110,11 +110,15 @@ pub fn by_harm<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Vec<&'a F
         .into_iter()
         .filter(|finding| finding.severity > Severity::Note)
         .collect();
-    let order = |finding: &Finding| {
-        let rule = finding.rule.as_deref();
-        let known = HARM.iter().position(|(id, _)| Some(*id) == rule);
-        known.unwrap_or(HARM.len())
-    };
-    all.sort_by_key(|finding| (Reverse(finding.severity), order(finding)));
+    all.sort_by_key(|finding| {
+        let order = harm_order(finding.rule.as_deref());
+        (Reverse(finding.severity), order)
+    });
     all
+}
+
+/// Returns the index of a rule in [`HARM`], or its length for others.
+pub(crate) fn harm_order(rule: Option<&str>) -> usize {
+    let known = HARM.iter().position(|(id, _)| Some(*id) == rule);
+    known.unwrap_or(HARM.len())
 }
