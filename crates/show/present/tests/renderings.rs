@@ -119,49 +119,48 @@ fn the_next_command_follows_from_what_is_missing() {
 }
 
 #[test]
-fn what_harms_most_is_an_error_then_a_measured_load_then_a_warning() {
-    let harm = |evaluation: &Evaluation| {
+fn what_hurts_most_is_measured_and_a_finding_is_not() {
+    let line = |evaluation: &Evaluation, label: &str| {
         let text = first_answer(evaluation);
         let line = text
             .lines()
-            .find(|line| line.starts_with("**What hurts most:**"));
+            .find(|line| line.starts_with(&format!("**{label}:**")));
         line.unwrap_or_default().to_owned()
     };
+    let hurts = |evaluation: &Evaluation| line(evaluation, "What hurts most");
+    let finding = |evaluation: &Evaluation| line(evaluation, "First finding");
     let mut evaluation = documents::named("full").clone();
+    let text = hurts(&evaluation);
     assert!(
-        harm(&evaluation).contains("under a cache load on other CPUs as while idle"),
-        "{}",
-        harm(&evaluation)
+        text.contains("under a cache load on other CPUs as while idle"),
+        "{text}"
     );
-    evaluation
-        .verdicts
-        .retain(|verdict| verdict.question != Question::Interference);
-    assert!(
-        harm(&evaluation).contains("Idle state C2"),
-        "{}",
-        harm(&evaluation)
+    assert_eq!(
+        finding(&evaluation),
+        "",
+        "a warning is not the first thing to fix"
     );
     let rule = rampart_rules::rule("preempt-rt").expect("a rule");
-    let finding = rule.finding("/proc/version", "of the rule");
-    evaluation
-        .machine
-        .findings
-        .push(finding.fix("apt install x"));
-    let text = harm(&evaluation);
+    let error = rule.finding("/proc/version", "of the rule");
+    let mut with_error = evaluation.clone();
+    with_error.machine.findings.push(error.fix("apt install x"));
+    assert_eq!(hurts(&with_error), text);
+    let text = finding(&with_error);
     assert!(text.contains("not built with PREEMPT_RT"), "{text}");
     assert!(
         text.contains("Fix: apt install x. 1 more finding"),
         "{text}"
     );
-    evaluation.machine.findings = vec![
-        rampart_rules::rule("not-a-guest")
-            .expect("a rule")
-            .finding("CPUID", "a guest"),
-    ];
-    evaluation.machine.virtualisation.steal = Some(0.031);
-    assert!(harm(&evaluation).contains("took 3.1\u{a0}% of its CPU time"));
+    evaluation
+        .verdicts
+        .retain(|verdict| verdict.question != Question::Interference);
+    assert_eq!(hurts(&evaluation), "", "nothing was measured");
+    let text = finding(&evaluation);
+    assert!(text.contains("Idle state C2"), "{text}");
     evaluation.machine.findings.clear();
-    assert_eq!(harm(&evaluation), "");
+    assert_eq!(finding(&evaluation), "");
+    evaluation.machine.virtualisation.steal = Some(0.031);
+    assert!(hurts(&evaluation).contains("took 3.1\u{a0}% of its CPU time"));
 }
 
 #[test]

@@ -19,12 +19,14 @@ pub(super) fn first_answer(report: &Report<'_>) -> Vec<Element> {
     let best = best_domain(evaluation);
     let (why, command) = next(evaluation, best.as_ref());
     let mut parts = Vec::new();
-    if let Some(text) = most_harmful(evaluation, best.as_ref()) {
-        parts.push(AnswerPart {
-            label: "What hurts most",
+    let measured = measured_cause(evaluation, best.as_ref());
+    let advice = first_fix(evaluation, best.as_ref(), measured.is_some());
+    for (label, text) in [("What hurts most", measured), ("First finding", advice)] {
+        parts.extend(text.map(|text| AnswerPart {
+            label,
             text,
             command: String::new(),
-        });
+        }));
     }
     parts.push(AnswerPart {
         label: "Next",
@@ -279,9 +281,30 @@ fn p99(record: &Record) -> Option<Nanos> {
     whole.backed_quantile(0.99)
 }
 
-/// Returns what harms latencies most: an error of the machine, then a load that was measured to
-/// reach the best domain, then a warning about the machine.
-fn most_harmful(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> Option<Text> {
+/// Returns the largest cause of latency that was measured: time that a hypervisor took, then a load that reaches the best
+/// domain.
+fn measured_cause(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> Option<Text> {
+    let steal = evaluation.machine.virtualisation.steal;
+    if let Some(part) = steal.filter(|part| *part >= MUCH_STEAL)
+        && best.is_none_or(|best| !best.by_structure)
+    {
+        let part = format::percent(part);
+        let text = format!("The hypervisor under this machine took {part} of its CPU time.");
+        return Some(text.into());
+    }
+    worst_leak(evaluation, best?).map(Text::from)
+}
+
+/// The part of the CPU time from which on a hypervisor is a cause.
+const MUCH_STEAL: f64 = 0.01;
+
+/// Returns the finding about the machine to fix first, which was not measured here: an error, or a warning if no cause is
+/// `measured`.
+fn first_fix(
+    evaluation: &Evaluation,
+    best: Option<&BestDomain<'_>>,
+    measured: bool,
+) -> Option<Text> {
     // What every figure of an emulated machine is marked with.
     let about_times = ["not-emulated", "not-a-guest"];
     let by_structure = best.is_some_and(|best| best.by_structure);
@@ -296,12 +319,10 @@ fn most_harmful(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> Optio
         });
     let ordered = by_harm(of_machine);
     let first = ordered.first();
-    if first.is_none_or(|finding| finding.severity < Severity::Error)
-        && let Some(leak) = best.and_then(|best| worst_leak(evaluation, best))
-    {
-        return Some(leak.into());
+    if measured && first.is_none_or(|finding| finding.severity < Severity::Error) {
+        return None;
     }
-    let text = finding_text(evaluation, first?);
+    let text = finding_text(first?);
     Some(match ordered.len() - 1 {
         0 => text,
         more => text.and(
@@ -314,19 +335,12 @@ fn most_harmful(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> Optio
     })
 }
 
-fn finding_text(evaluation: &Evaluation, finding: &Finding) -> Text {
+fn finding_text(finding: &Finding) -> Text {
     let rule = finding.rule.as_deref().unwrap_or_default();
-    let steal = evaluation.machine.virtualisation.steal;
-    let clause = match steal.filter(|part| rule == "not-a-guest" && *part >= 0.01) {
-        Some(part) => format!(
-            "the hypervisor under this machine took {} of its CPU time",
-            format::percent(part)
-        ),
-        None => harm(rule).map_or_else(
-            || format!("{}: {}", finding.location, finding.what),
-            str::to_owned,
-        ),
-    };
+    let clause = harm(rule).map_or_else(
+        || format!("{}: {}", finding.location, finding.what),
+        str::to_owned,
+    );
     let mut text = Text::prose(&sentence(&clause));
     if let Some(fix) = finding.fix.as_deref().and_then(|fix| fix.lines().next()) {
         text = text.and(SpanStyle::Plain, " Fix: ");
