@@ -391,7 +391,9 @@ fn stopping_each_meter_in_its_warm_up_finishes() {
         let finished = meter.finish();
         let thread = finished.thread();
         assert!(thread.warm_up.duration < plan.warm_up, "{kind}");
-        assert!(thread.samples <= 1, "{kind}: {thread:?}");
+        // `noise` looks for a stop once in 128 turns, and each may be a gap.
+        let most = if kind == MeterKind::Noise { 128 } else { 1 };
+        assert!(thread.samples <= most, "{kind}: {thread:?}");
     }
 }
 
