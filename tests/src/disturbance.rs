@@ -26,17 +26,6 @@ pub fn now() -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Holds `cpu` for `length`, `count` times, `pause` apart, as [`hold_while`] does.
-#[must_use]
-pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> JoinHandle<Vec<Held>> {
-    let mut left = count;
-    hold_while(cpu, length, pause, move || {
-        let continues = left > 0;
-        left = left.saturating_sub(1);
-        continues
-    })
-}
-
 /// Holds `cpu` repeatedly for `length`, after a `pause` each, while `continues` returns true. The handle
 /// returns the times. The thread spins at the highest priority; interrupts are still handled.
 ///

@@ -210,7 +210,7 @@ pub fn last_cpu() -> CpuId {
 #[must_use]
 pub struct Machine {
     /// The kernel releases the locks when the test ends, also by a panic.
-    _locks: Vec<File>,
+    locks: Vec<File>,
 }
 
 /// Reports that a test, or a part of it, cannot run here, with the reason: on standard error, and in the list
@@ -286,29 +286,31 @@ pub fn is_root_with_cpus(test: &str, cpus: usize) -> bool {
 pub fn alone() -> Machine {
     let lock = lock_file("");
     lock.lock().expect("the lock");
-    Machine { _locks: vec![lock] }
+    Machine { locks: vec![lock] }
 }
 
-/// Waits until no test uses this machine exclusively and fewer than one simulated machine for each CPU run. For
-/// tests that boot a machine of their own and measure nothing: a boot uses one CPU most of the time.
+/// Waits until no test uses this machine exclusively. For tests that boot a machine of their own and measure nothing
+/// on this one; the test runner limits how many run.
+///
+/// # Panics
+/// If the lock file cannot be created or locked.
+pub fn beside_others() -> Machine {
+    let lock = lock_file("");
+    lock.lock_shared().expect("the lock");
+    Machine { locks: vec![lock] }
+}
+
+/// Waits like [`beside_others`], and until no other test has a machine which commands join: there is one on this
+/// machine at a time.
 ///
 /// # Panics
 /// If a lock file cannot be created or locked.
-pub fn beside_others() -> Machine {
-    let shared = lock_file("");
-    shared.lock_shared().expect("the lock");
-    let slots: Vec<File> = (0..usable_cpus().len())
-        .map(|slot| lock_file(&format!("-{slot}")))
-        .collect();
-    loop {
-        if let Some(slot) = slots.iter().position(|slot| slot.try_lock().is_ok()) {
-            let slot = slots.into_iter().nth(slot).expect("the locked slot");
-            return Machine {
-                _locks: vec![shared, slot],
-            };
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+pub fn only_machine_up() -> Machine {
+    let mut machine = beside_others();
+    let up = lock_file("-up");
+    up.lock().expect("the lock");
+    machine.locks.push(up);
+    machine
 }
 
 fn lock_file(part: &str) -> File {

@@ -12,7 +12,7 @@ use rampart_model::{
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{alone, beside_others, directory, exit_code, stderr, stdout};
+use rampart_tests::programs::{beside_others, directory, exit_code, stderr, stdout};
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart};
 use rampart_tests::verdicts::{BlocktestResult, find_verdict, transfer_of};
 use serde_json::Value;
@@ -170,7 +170,7 @@ fn reports_missing_programs_with_the_command_that_builds_them() {
 
 #[test]
 fn a_command_runs_on_a_bench_given_by_name() {
-    let _alone = alone();
+    let _machine = beside_others();
     assert_programs_built();
     let output = finish(rampart(&[
         "domains",
@@ -228,7 +228,7 @@ pub(crate) fn assert_measured(evaluation: &Evaluation, domains: &[&str], interru
 /// cells, no interrupt of a cell causes an exit, and cells continue after a panic of the host's kernel.
 #[test]
 fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
-    let _alone = alone();
+    let _machine = beside_others();
     assert_programs_built();
     for part in ["rampart.bin", "rampart-cell-meter"] {
         let path = directory().join("hypervisor").join(part);

@@ -11,7 +11,7 @@ use rampart_model::Evaluation;
 use rampart_tests::hypervisor::assert_nothing_failed;
 use rampart_tests::limited::Limited as _;
 use rampart_tests::physical::{lines_of_cell, memory, region};
-use rampart_tests::programs::{alone, directory, left_out, stdout};
+use rampart_tests::programs::{beside_others, directory, left_out, stdout};
 use rampart_tests::simulated::{finish, rampart};
 
 use crate::aarch64::assert_measured;
@@ -40,7 +40,7 @@ const GATES_OF_CELL: [usize; 2] = [0x180, 0x80];
 /// (`crates/domains/cells/examples/scmi_agent.rs`).
 #[test]
 fn the_first_cell_on_a_board() {
-    let _alone = alone();
+    let _machine = beside_others();
     let hypervisor = directory().join("hypervisor");
     let files = ["scmi_agent", "rampart-cell-scmi-hostile"].map(|name| hypervisor.join(name));
     let machine = boot("imx8mp", &files);
@@ -151,7 +151,7 @@ fn clocks_stay_and_requests_fail_after_a_crash_of_the_root(machine: &Sim) {
 /// Two CPUs, two security states, and memory in two parts, in the machine that `rampart sim` boots.
 #[test]
 fn the_first_cell_on_a_versal() {
-    let _alone = alone();
+    let _machine = beside_others();
     let script = script(1, "");
     let mut command = rampart(&["sim", "--architecture", "versal", "run", "--", "bash", "-c"]);
     command.arg(script);
@@ -260,7 +260,7 @@ fn a_machine_with_firmware_is_evaluated_with_cells() {
 
 /// Evaluates these domains for this time.
 fn evaluate(bench: &str, domains: &[&str], time: &str) {
-    let _alone = alone();
+    let _machine = beside_others();
     let location = tempfile::tempdir().expect("a directory");
     let result = location.path().join("result");
     let mut command = rampart(&["evaluate", "--on", bench, "--loads", "idle"]);

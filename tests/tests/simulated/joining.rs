@@ -15,7 +15,7 @@ use rampart_model::{
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{alone, assert_refused, evaluation, exit_code, stdout};
+use rampart_tests::programs::{assert_refused, evaluation, exit_code, only_machine_up, stdout};
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart, sim};
 
 fn run(command: &[&str]) -> Command {
@@ -55,7 +55,7 @@ impl Machine {
 
 #[test]
 fn a_running_machine_serves_many_commands_and_ssh() {
-    let _alone = alone();
+    let _only = only_machine_up();
     let mut machine = Machine::up();
     assert_eq!(
         exit_code(&finish(sim(&["up"]))),
@@ -87,7 +87,7 @@ fn a_running_machine_serves_many_commands_and_ssh() {
 
 #[test]
 fn a_machine_is_crashed_over_ssh() {
-    let _alone = alone();
+    let _only = only_machine_up();
     let mut machine = Machine::up();
     crash_over_ssh(machine.home.path());
     drop(machine.server);

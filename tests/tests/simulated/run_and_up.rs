@@ -2,7 +2,7 @@
 //! `rampart sim run` and `rampart sim up`; `joining.rs` tests how commands join a running machine.
 //!
 //! The image is in the user's cache. It is built once, which needs a network, and used by every test. The tests
-//! that hold a machine which commands join (`sim up`) run alone; the others run beside each other.
+//! that hold a machine which commands join (`sim up`) run one at a time.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,8 @@ use std::time::Duration;
 use rampart_tests::limited::{Limited as _, ended, wait_until};
 use rampart_tests::processes::{KillAtEnd, children_of, is_alive, send};
 use rampart_tests::programs::{
-    Machine, alone, beside_others, directory, exit_code, left_out, stderr as errors, stdout,
+    Machine, beside_others, directory, exit_code, left_out, only_machine_up, stderr as errors,
+    stdout,
 };
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, sim};
 use rustix::process::Signal;
@@ -169,7 +170,7 @@ fn detects_a_machine_that_hangs() {
 
 #[test]
 fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
-    let _alone = with_image(alone());
+    let _machine = with_image(only_machine_up());
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
     let disk = disk.to_str().expect("text");
@@ -205,7 +206,7 @@ fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
 
 #[test]
 fn a_signal_ends_a_boot() {
-    let _alone = with_image(alone());
+    let _machine = with_image(only_machine_up());
     let mut held = KillAtEnd(
         sim(&["up", "--no-snapshot"])
             .stderr(Stdio::null())

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use rampart_model::{
     BlockKind, Evaluation, Finding, MeterKind, Question, SignPath, VerdictOutcome,
 };
-use rampart_tests::programs::alone;
+use rampart_tests::programs::beside_others;
 use rampart_tests::simulated::{finish, rampart};
 use rampart_tests::verdicts::{find_verdict, transfer_of};
 
@@ -23,7 +23,7 @@ fn a_detached_thread_on_arm64_is_measured_without_an_interrupt_and_survives_a_ho
 }
 
 fn measured_on(machine: &str) {
-    let _alone = alone();
+    let _machine = beside_others();
     let location = tempfile::tempdir().expect("a directory");
     let result = location.path().join("result");
     let mut command = rampart(&["evaluate", "--on", machine, "--loads", "idle"]);
