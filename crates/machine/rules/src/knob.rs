@@ -35,15 +35,17 @@ pub struct Knob {
     /// The kernels that have it.
     pub kernels: Kernels,
     /// How to change it, one alternative on each line; `None` if the location is enough. `{real-time}` and `{housekeeping}`
-    /// are replaced by the CPUs, `{each-real-time}` by the real-time CPUs as a shell expands them, a line `{add} PARAMETERS` by the command that sets kernel parameters, `{remove} NAME,NAME` by the one that removes
+    /// are replaced by the CPUs, `{each-real-time}` by the real-time CPUs as a shell expands them, `{running}` by the running programs of the location, a line `{add} PARAMETERS` by the command that sets kernel parameters, `{remove} NAME,NAME` by the one that removes
     /// them, and the line
     /// `{real-time-kernel}` by the one that installs a kernel with PREEMPT_RT, `{without-boot-cpu}` by the one that removes CPU 0
     /// from the kernel's lists. `{if CONDITION}` before a line limits it to machines with this property, as `{if amd}`,
-    /// `{if clock tsc}` or, from this kernel on, `{if 6.16}`. A deviating location has the form
+    /// `{if clock tsc}`, from this kernel on `{if 6.16}`, or with an older one `{if before 6.16}`. A deviating location has the form
     /// `PATH`, `PATH (NAME)`, or `process NUMBER (NAME)`: a line with `{name}`, `{id}` or `{expected}` is repeated for
     /// each, joined by `; `; `{names}` is replaced by all names, joined by commas, and `{paths}` by all paths without
     /// a name. A line without what it names is left out.
     pub fix: Option<&'static str>,
+    /// Why the first line of the fix is not a command that makes this rule pass; `None` if it is one.
+    pub by_hand: Option<&'static str>,
     /// How to verify it, if reading the location again is not enough.
     pub verify: Option<&'static str>,
     /// How to undo it, if writing the old value is not enough.
@@ -71,6 +73,7 @@ impl Knob {
             effect: KnobEffect::AtOnce,
             kernels: Kernels::ALL,
             fix: None,
+            by_hand: None,
             verify: None,
             undo: None,
             source: "",

@@ -4,6 +4,7 @@
 mod catalogue;
 mod changes;
 mod division;
+mod fixes;
 mod severities;
 
 /// The recorded machines.

@@ -46,6 +46,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The kernel accepts a partition that it cannot maintain, and reports `invalid` only when the file is read.",
         cost: "None.",
         fix: Some("read the reason in cpuset.cpus.partition: another group may claim the CPUs"),
+        by_hand: Some("the group that claims the CPUs is not known"),
         kernels: Kernels::all(
             "`isolated` from 6.1 on; below groups that are not partitions from 6.7 on",
         ),

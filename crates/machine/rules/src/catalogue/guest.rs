@@ -271,7 +271,9 @@ pub(super) const KNOBS: &[Knob] = &[
             "kernel threads above the virtual CPU, or real-time throttling on",
         ),
         reason: "A busy virtual CPU never yields: a kernel thread below its priority never runs, and the host hangs.",
-        fix: Some("chrt --fifo --pid 2 $(pgrep '^(ksoftirqd|ktimers|rcuc|rcub)/')"),
+        fix: Some(
+            "for t in $(pgrep '^(ksoftirqd|ktimers|rcuc|rcub)/'); do chrt --fifo --pid 2 $t; done",
+        ),
         source: "tuned realtime-virtual-host; Documentation/scheduler/sched-rt-group.rst",
         severity: Severity::Error,
         ..setting()

@@ -15,6 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
         effect: KnobEffect::AtRestart,
         fix: Some("run on hardware\non an emulated machine compare structure only, not times"),
         undo: Some("Nothing is changed."),
+        by_hand: Some("the machine itself is another one"),
         source: "Intel SDM volume 2A, CPUID; QEMU's documentation of TCG",
         severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)
@@ -32,6 +33,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ),
         verify: Some("The eighth number of the `cpu` lines in /proc/stat (steal) does not change."),
         undo: Some("Nothing is changed here."),
+        by_hand: Some("the machine itself is another one"),
         source: "Documentation/trace/osnoise-tracer.rst; Red Hat, real-time virtualisation, chapter 2",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -48,6 +50,7 @@ pub(super) const KNOBS: &[Knob] = &[
         effect: KnobEffect::ForWhatStartsNext,
         fix: Some("run rampart on the host; it creates its own containers"),
         undo: Some("Nothing is changed."),
+        by_hand: Some("the command is run elsewhere"),
         source: "systemd.io/CONTAINER_INTERFACE; cgroups(7); pid_namespaces(7)",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -61,6 +64,7 @@ pub(super) const KNOBS: &[Knob] = &[
         effect: KnobEffect::AtOnce,
         fix: Some("name fewer CPUs with --cpus\nadd a CPU to the machine"),
         undo: Some("Name other CPUs."),
+        by_hand: Some("the choice of CPUs is the user's"),
         source: "ACRN checks/cpu_assignment.xsd; NTO performanceprofile_validation.go",
         severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)
@@ -132,6 +136,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         fix: Some("name CPUs of one node with --cpus"),
         undo: Some("Name other CPUs."),
+        by_hand: Some("the choice of CPUs is the user's"),
         source: "KubeVirt vmi-create-admitter.go; NTO performance profile creator",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -147,6 +152,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         fix: Some("name CPUs of one kind with --cpus"),
         undo: Some("Name other CPUs."),
+        by_hand: Some("the choice of CPUs is the user's"),
         source: "ACRN checks/cpu_assignment.xsd: no mixture of P and E cores",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -215,6 +221,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "assign separate cache ways to the real-time CPUs with resctrl\nchoose CPUs with a separate cache",
         ),
         undo: Some("Remove the resctrl group."),
+        by_hand: Some("the shares depend on what runs on the other CPUs"),
         source: "Documentation/filesystems/resctrl.rst; ACRN and Intel real-time VM guides",
         ..Knob::of(KnobGroup::Cache)
     },

@@ -204,6 +204,7 @@ pub(super) const KNOBS: &[Knob] = &[
         kernels: Kernels::all(
             "isolated partitions from 6.1 on; unbound work leaves them too from 6.8 on; kernel threads, timers and managed interrupts from 7.0 on",
         ),
+        by_hand: Some("the plan has to be written"),
         source: "Documentation/admin-guide/cpu-isolation.rst; cgroup-v2.rst, cpuset.cpus.partition",
         ..Knob::of(KnobGroup::Isolation)
     },
@@ -220,7 +221,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "{add} isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
+            "{if 6.11} {add} isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time} rcutree.nohz_full_patience_delay=1000\n{if before 6.11} {add} isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
         ),
         undo: Some("Restore the old kernel command line and restart."),
         source: "kernel/sched/isolation.c, housekeeping_setup: compares them only where both name the same kind of housekeeping",

@@ -59,7 +59,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Location::KernelLog(&["Housekeeping: ", "isolcpus: Invalid flag"]),
         reason: "The kernel has refused isolcpus= or nohz_full=, in whole or in part.",
         fix: Some(
-            "{add} isolcpus=managed_irq,domain,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
+            "{if 6.11} {add} isolcpus=managed_irq,domain,{real-time} nohz_full={real-time} rcu_nocbs={real-time} rcutree.nohz_full_patience_delay=1000\n{if before 6.11} {add} isolcpus=managed_irq,domain,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
         ),
         source: "kernel/sched/isolation.c, housekeeping_setup",
         severity: Severity::Error,

@@ -51,6 +51,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some(
             "options kvm kvmclock_periodic_sync=0 in /etc/modprobe.d/, and load the module again",
         ),
+        by_hand: Some("the module cannot be loaded again while guests run"),
         source: "tuned realtime-virtual-host; Documentation/virt/kvm/x86/timekeeping.rst",
         ..parameter()
     },

@@ -160,7 +160,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ]),
         reason: "They set governors and energy preferences again when the power source or the user's choice changes.",
         cost: "Power.",
-        fix: Some("systemctl disable --now of the running daemon"),
+        fix: Some("systemctl disable --now {running}"),
         undo: Some("systemctl enable --now of the same daemon"),
         source: "power-profiles-daemon's and tlp's manuals",
         ..program()
@@ -198,6 +198,9 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Reading the firmware's variables makes the firmware interrupt every CPU.",
         cost: "Firmware must be updated manually.",
         fix: Some("systemctl disable --now fwupd-refresh.timer"),
+        by_hand: Some(
+            "a timer that its package enables is only masked, which the rule does not see",
+        ),
         undo: Some("systemctl enable --now fwupd-refresh.timer"),
         source: "NTO faffd0396 (2026-08)",
         ..program()

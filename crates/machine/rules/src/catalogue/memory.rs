@@ -104,7 +104,9 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Memory that is not locked may be on disk when it is needed.",
         cost: "The kernel ends a process sooner when memory runs out.",
         disruptive: Some("everything that was swapped out is read back"),
-        fix: Some("swapoff --all, and remove the line from /etc/fstab"),
+        fix: Some(
+            "swapoff --all && sed -i -E 's/^[^#].*[[:space:]]swap[[:space:]]/#&/' /etc/fstab",
+        ),
         undo: Some("swapon --all"),
         source: "mlockall(2); Red Hat, tuning guide for real time",
         ..Knob::of(KnobGroup::Memory)
@@ -203,6 +205,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "With small pages a TLB miss of a guest walks two full page tables, and the pages can be moved.",
         cost: "The memory stays reserved when no guest runs.",
         fix: Some("{add} hugepagesz=1G hugepages=N\nreserve 2 MiB pages through nr_hugepages"),
+        by_hand: Some("the number of pages depends on the programs"),
         source: "Documentation/admin-guide/mm/hugetlbpage.rst; tuned realtime-virtual-host; NTO",
         ..Knob::of(KnobGroup::Memory)
     },

@@ -36,6 +36,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "ethtool --set-channels DEVICE combined N, with N at most the number of housekeeping CPUs",
         ),
         undo: Some("Set the old number with ethtool."),
+        by_hand: Some("the interface and its number of queues depend on the driver"),
         source: "NTO net plugin; tuned; SEAPATH (tuned.conf.j2: the reset cost it its quorum)",
         ..Knob::of(KnobGroup::Network)
     },

@@ -88,7 +88,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "If this thread starves, RCU does not free memory, and the machine stalls.",
         cost: "Callbacks run before real-time threads of lower priority.",
         fix: Some(
-            "{add} rcutree.kthread_prio=11\nchrt --fifo --pid 4 THREAD, for each thread rcuc/CPU",
+            "{add} rcutree.kthread_prio=11\nfor t in $(pgrep '^rcuc/'); do chrt --fifo --pid 4 $t; done",
         ),
         source: LADDER,
         ..Knob::of(KnobGroup::KernelThreads)
@@ -148,6 +148,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some(
             "move the interrupt, the thread follows: echo {housekeeping} > /proc/irq/NUMBER/smp_affinity_list",
         ),
+        by_hand: Some("the thread follows its interrupt, which the rule interrupt-affinity names"),
         source: "Documentation/core-api/irq/irq-affinity.rst; tuned realtime-virtual-host",
         ..Knob::of(KnobGroup::KernelThreads)
     },

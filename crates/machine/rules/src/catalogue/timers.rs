@@ -33,6 +33,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "{if guest} on the host, expose the flags to this guest: -cpu host,+invtsc\n{if hardware} use another processor",
         ),
         undo: Some("Nothing is changed."),
+        by_hand: Some("the processor, or what the hypervisor shows of it, is another one"),
         source: "Documentation/virt/kvm/x86/timekeeping.rst",
         ..Knob::of(KnobGroup::Timers)
     },
@@ -85,7 +86,9 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The tick interrupts a busy CPU 100 to 1000 times a second.",
         cost: "System calls and interrupts take longer on these CPUs. It works only with one runnable thread per CPU; POSIX CPU timers start the tick again.",
         effect: KnobEffect::AtRestart,
-        fix: Some("{add} nohz_full={real-time}"),
+        fix: Some(
+            "{if 6.11} {add} nohz_full={real-time} rcutree.nohz_full_patience_delay=1000\n{if before 6.11} {add} nohz_full={real-time}",
+        ),
         undo: Some("Remove nohz_full= from the kernel command line and restart."),
         verify: Some(
             "/sys/devices/system/cpu/nohz_full names the CPUs; LOC in /proc/interrupts hardly rises under a busy loop.",

@@ -208,7 +208,7 @@ pub(super) fn kernel_threads(known: &GuestSubject<'_>) -> Vec<Setting> {
             let fix = if prefix.starts_with("rcu") {
                 format!("boot the host with rcutree.kthread_prio={needed} or more")
             } else {
-                format!("chrt --fifo --pid {needed} $(pgrep -x {name})")
+                format!("for t in $(pgrep -x {name}); do chrt --fifo --pid {needed} $t; done")
             };
             Some(
                 Setting::new(

@@ -8,6 +8,7 @@ use crate::machine::assess::holds;
 use crate::machine::check::Subject;
 use crate::machine::compare::to_write;
 use crate::machine::kernel_command_line::last_cpu;
+use crate::machine::readings::name_in_kernel;
 use crate::{Expected, Format, Isolation, KernelCommandLine, KernelVersion, Knob, Location, When};
 
 /// Returns how to change a knob on this machine, one alternative on each line; `None` if no value
@@ -24,7 +25,8 @@ pub(crate) fn fix(
         let words = words
             .replace("{real-time}", &isolation.real_time.to_string())
             .replace("{housekeeping}", &isolation.housekeeping.to_string())
-            .replace("{each-real-time}", &in_braces(&isolation.real_time));
+            .replace("{each-real-time}", &in_braces(&isolation.real_time))
+            .replace("{running}", &running(knob, subject).join(" "));
         let lines: Vec<String> = words
             .lines()
             .filter_map(|line| applicable(line, subject, isolation))
@@ -52,8 +54,9 @@ pub(crate) fn fix(
             _ => return None,
         }),
         Location::ThreadPolicy(names) => match expected {
+            // chrt(1) takes one thread.
             Expected::FifoAtLeast(priority) => Some(format!(
-                "chrt --fifo --pid {priority} $(pgrep {})",
+                "for t in $(pgrep {}); do chrt --fifo --pid {priority} $t; done",
                 pattern(names, isolation)
             )),
             _ => None,
@@ -80,6 +83,8 @@ enum Condition<'a> {
     ClockSource(&'a str),
     /// The kernel has this version or a later one, or an unknown one.
     From(KernelVersion),
+    /// The kernel has an earlier version.
+    Before(KernelVersion),
 }
 
 impl<'a> Condition<'a> {
@@ -93,7 +98,10 @@ impl<'a> Condition<'a> {
             "hardware" => Self::When(When::Hardware),
             text => match text.strip_prefix("clock ") {
                 Some(name) => Self::ClockSource(name),
-                None => Self::From(KernelVersion::of_release(text)?),
+                None => match text.strip_prefix("before ") {
+                    Some(version) => Self::Before(KernelVersion::of_release(version)?),
+                    None => Self::From(KernelVersion::of_release(text)?),
+                },
             },
         })
     }
@@ -104,6 +112,10 @@ impl<'a> Condition<'a> {
             Self::ClockSource(name) => {
                 let all = &subject.machine.clock_source.available;
                 all.iter().any(|available| available == name)
+            }
+            Self::Before(version) => {
+                let kernel = subject.readings.kernel;
+                kernel.is_some_and(|kernel| kernel < version)
             }
             Self::From(version) => subject
                 .readings
@@ -132,6 +144,17 @@ fn applicable<'a>(line: &'a str, subject: &Subject<'_>, isolation: &Isolation) -
         None => true,
     };
     holds.then_some(line)
+}
+
+/// Returns the running ones of a knob's programs.
+fn running(knob: &Knob, subject: &Subject<'_>) -> Vec<&'static str> {
+    let Location::Program(names) = knob.location else {
+        return Vec::new();
+    };
+    let programs = subject.readings.programs.iter().flatten();
+    let programs: Vec<&String> = programs.collect();
+    let runs = |name: &&&str| programs.iter().any(|one| *one == name_in_kernel(name));
+    names.iter().filter(runs).copied().collect()
 }
 
 /// Returns CPUs as a shell expands them: `{2,3}`, or `2`.
@@ -320,8 +343,8 @@ fn one_path(paths: &[&str]) -> Option<String> {
 /// Returns the names as arguments of pgrep(1).
 fn pattern(names: &[&str], isolation: &Isolation) -> String {
     if names == ["*"] {
-        // All children of kthreadd.
-        return "-P 2".to_owned();
+        // kthreadd, of which new threads inherit their affinity, and all its children.
+        return "-P 2; echo 2".to_owned();
     }
     let cpus: Vec<String> = isolation
         .real_time
