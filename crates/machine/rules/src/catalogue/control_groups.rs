@@ -179,6 +179,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "CPUQuota= (empty) in the unit\nremove --cpus and --cpu-quota from the container's options",
         ),
         undo: Some("Set the quota again."),
+        by_hand: Some("the unit or container belongs to who wrote it"),
         source: "Documentation/admin-guide/cgroup-v2.rst, cpu.max; CRI-O cpu-quota annotation",
         ..Knob::of(KnobGroup::ControlGroups)
     },

@@ -78,6 +78,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "CPU 0 is not a real-time CPU.",
         fix: Some("{without-boot-cpu}"),
         undo: Some("Name other CPUs."),
+        by_hand: Some("the real-time CPUs are others afterwards"),
         source: "Documentation/admin-guide/kernel-parameters.txt, nohz_full=; ACRN: no real-time guest on CPU 0",
         severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)

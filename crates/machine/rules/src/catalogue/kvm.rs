@@ -63,6 +63,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The exits help if virtual CPUs share CPUs, and only cost time if each has a dedicated CPU.",
         cost: "Overcommitted guests spin longer.",
         fix: Some("options kvm_intel ple_gap=0 in /etc/modprobe.d/, and load the module again"),
+        by_hand: Some("the module cannot be loaded again while guests run"),
         source: "tuned realtime-virtual-host",
         ..parameter()
     },
@@ -76,6 +77,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some(
             "options kvm_amd pause_filter_count=0 in /etc/modprobe.d/, and load the module again",
         ),
+        by_hand: Some("the module cannot be loaded again while guests run"),
         source: "Documentation/virt/kvm/; the counterpart of ple_gap",
         ..parameter()
     },
@@ -171,6 +173,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some(
             "options kvm_intel enable_apicv=1 in /etc/modprobe.d/, on a processor that supports it",
         ),
+        by_hand: Some("the module cannot be loaded again while guests run"),
         source: "Intel SDM volume 3C, APIC virtualisation",
         ..parameter()
     },
@@ -182,6 +185,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The processor delivers interrupts to a running guest without the hypervisor.",
         cost: "Some guest features exclude it, and some processors have errata.",
         fix: Some("options kvm_amd avic=1 in /etc/modprobe.d/, on a processor that supports it"),
+        by_hand: Some("the module cannot be loaded again while guests run"),
         source: "AMD APM volume 2, AVIC",
         ..parameter()
     },

@@ -182,6 +182,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Each packet is stamped.",
         fix: Some("enable the plugin rtentsk of tuned\nkeep a socket with SO_TIMESTAMPING open"),
         undo: Some("Close the socket."),
+        by_hand: Some("a program has to keep the socket open"),
         source: "tuned network-latency, plugin rtentsk",
         ..Knob::of(KnobGroup::Network)
     },

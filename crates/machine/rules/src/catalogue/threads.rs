@@ -172,6 +172,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "The machine needs other means of cooling.",
         fix: Some("echo 0 into cur_state of each cooling device of type intel_powerclamp"),
         undo: Some("Write the old cur_state back."),
+        by_hand: Some("the numbers of the cooling devices are not known"),
         source: "Documentation/admin-guide/thermal/intel_powerclamp.rst",
         ..Knob::of(KnobGroup::KernelThreads)
     },
@@ -209,6 +210,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "ulimit -l unlimited\n`* - memlock unlimited` in a file in /etc/security/limits.d\nLimitMEMLOCK=infinity in the unit\n--ulimit memlock=-1 for the container",
         ),
         undo: Some("Remove the line."),
+        by_hand: Some("the limit belongs to a session, a unit or a container"),
         source: "mlock(2), getrlimit(2); libvirt formatdomain, locked",
         ..Knob::of(KnobGroup::Limits)
     },
@@ -224,6 +226,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "`* - rtprio 99` in a file in /etc/security/limits.d\nLimitRTPRIO=99 in the unit\n--ulimit rtprio=99 for the container",
         ),
         undo: Some("Remove the line."),
+        by_hand: Some("the limit belongs to a session, a unit or a container"),
         source: "sched(7), getrlimit(2); SCHED_DEADLINE needs CAP_SYS_NICE in any case",
         ..Knob::of(KnobGroup::Limits)
     },
