@@ -141,9 +141,10 @@ fn refusal(refusal: &Refusal) -> ExitCode {
 
 fn host(error: &HostError) -> ExitCode {
     match error {
-        HostError::Request { .. } | HostError::Busy { .. } | HostError::Step { .. } => {
-            ExitCode::PreconditionMissing
-        }
+        HostError::Request { .. }
+        | HostError::Refused(_)
+        | HostError::Busy { .. }
+        | HostError::Step { .. } => ExitCode::PreconditionMissing,
         HostError::File { cause, .. } => file(cause),
         HostError::NotRestored { .. } => ExitCode::Partial,
     }

@@ -23,6 +23,9 @@ pub enum HostError {
         /// The fixes, each on a line.
         fix: String,
     },
+    /// A process could not be placed.
+    #[error("{0}")]
+    Refused(Box<rampart_model::Finding>),
     /// Another process is changing the machine.
     #[error(
         "{}: process {owner} has shielded the machine; fix: wait for it; fix: end it and run `rampart release`", .path.display()

@@ -72,8 +72,9 @@ pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
 pub use pci_function::quiet_pci_function;
 pub use placement::{
-    PlacementGroup, ThreadPlacement, boot_id, descendants, home_group, is_inside, is_leader,
-    place_process, place_thread, process_start, process_threads, thread_state,
+    PlacementGroup, ThreadPlacement, boot_id, check_that_cpus_are_free, descendants, home_group,
+    is_inside, is_leader, place_process, place_this_process, place_thread, process_start,
+    process_threads, thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};

@@ -120,12 +120,25 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the calls of these functions in a source, each up to the end of its statement. The
-/// module of its tests is left out.
+/// Returns the calls of these functions in a source, each up to the end of its statement.
 fn changing_calls<'a>(
     text: &str,
     calls: impl IntoIterator<Item = &'a &'static str>,
 ) -> Vec<String> {
+    let code = code_of(text);
+    let is_whole_name =
+        |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+    calls
+        .into_iter()
+        .flat_map(|call| code.match_indices(call))
+        .filter_map(|(at, _)| code.split_at_checked(at))
+        .filter(|(before, _)| is_whole_name(before))
+        .map(|(_, call)| call.split(';').next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// Returns a source without comments and the module of its tests.
+fn code_of(text: &str) -> String {
     let code = ["mod ", "pub(super) mod "]
         .iter()
         .fold(text, |code, visibility| {
@@ -136,16 +149,87 @@ fn changing_calls<'a>(
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect();
-    let code = code.join("\n");
-    let is_whole_name =
-        |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
-    calls
-        .into_iter()
-        .flat_map(|call| code.match_indices(call))
-        .filter_map(|(at, _)| code.split_at_checked(at))
-        .filter(|(before, _)| is_whole_name(before))
-        .map(|(_, call)| call.split(';').next().unwrap_or_default().to_owned())
-        .collect()
+    code.join("\n")
+}
+
+/// Words of a source that moves a thread to other CPUs.
+const MOVES: [&str; 5] = [
+    "join(\"cgroup.procs\")",
+    "join(\"cgroup.threads\")",
+    "join(\"tasks\")",
+    "set_affinity(",
+    "sched_setaffinity(",
+];
+
+/// Prefixes of paths below `crates/` with such a word, and why no starved thread can keep what others need there.
+const ALLOWED_MOVES: [(&str, &str); 14] = [
+    (
+        "machine/host/src/placement/",
+        "moves others; itself by a child that stays outside",
+    ),
+    ("machine/host/src/shield/", "moves others"),
+    ("machine/host/src/groups.rs", "reads and moves others"),
+    ("machine/host/src/real_time.rs", "names the file in a fix"),
+    ("machine/host/src/fake/", "a kernel in memory, for tests"),
+    ("machine/host/src/kernel.rs", "the call"),
+    ("machine/host/src/apply/", "moves others"),
+    ("machine/host/src/changes.rs", "moves others"),
+    ("machine/host/src/undo.rs", "moves others"),
+    ("machine/host/src/isolated_cpus.rs", "only adds CPUs"),
+    (
+        "machine/host/src/tracing/reader.rs",
+        "to the housekeeping CPUs",
+    ),
+    ("domains/domain/src/meter_placement.rs", "moves others"),
+    ("measure/load/src/proc.rs", "moves others"),
+    (
+        "measure/meter/src/",
+        "its own threads, which hold nothing; its caller waits with a limit",
+    ),
+];
+
+/// Sources that start a program of a guest or measure; what they bind is that program.
+const OTHER_PROGRAMS: [&str; 1] = ["domains/agent/src/server/started_program.rs"];
+
+/// A process that moves itself into an isolation may never run again, in the middle of the call and with the kernel's
+/// locks held. So nothing places the calling process except for `place_this_process`.
+#[test]
+fn no_process_moves_itself_behind_an_isolation() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = crates.canonicalize().expect("the crates");
+    let mut files = Vec::new();
+    sources(&crates, &mut files);
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for file in files {
+        let name = file
+            .strip_prefix(&crates)
+            .expect("below")
+            .display()
+            .to_string();
+        let text = fs::read_to_string(&file).expect("a source");
+        let itself = ["place_process(std::process::id()", "place_process(own"];
+        if !changing_calls(&text, &itself).is_empty() {
+            wrong.push(format!("{name}: use place_this_process"));
+        }
+        let code = code_of(&text).replace("sched_setaffinity(2)", "");
+        if !MOVES.iter().any(|word| code.contains(word)) {
+            continue;
+        }
+        match ALLOWED_MOVES
+            .iter()
+            .position(|(prefix, _)| name.starts_with(prefix))
+        {
+            Some(index) => _ = used.insert(index),
+            None if OTHER_PROGRAMS.contains(&&*name) => (),
+            None => wrong.push(format!("{name}: moves threads to other CPUs")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(
+        used.len(),
+        ALLOWED_MOVES.len(),
+        "an exception that nothing uses: {used:?}"
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use rampart_host::{
-    PlacementGroup, StateDirectory, ThreadPlacement, is_leader, place_process, place_thread,
+    PlacementGroup, StateDirectory, ThreadPlacement, check_that_cpus_are_free, is_leader,
+    place_process, place_this_process, place_thread,
 };
 use rampart_model::{CpuSet, Finding, PlacedThread, SchedulingPolicy, Severity};
 
@@ -125,6 +126,24 @@ impl PlacementTarget {
     }
 }
 
+/// Calls `warn` with each thread that keeps one of these CPUs.
+///
+/// # Errors
+/// If a program with this policy would never run on them.
+pub(crate) fn check_and_warn(
+    cpus: Option<&CpuSet>,
+    policy: Option<SchedulingPolicy>,
+    warn: impl FnMut(&Finding),
+) -> Result<(), SuperviseError> {
+    let Some(cpus) = cpus else { return Ok(()) };
+    let policy = policy
+        .or_else(|| rampart_host::thread_policy(std::process::id()).ok())
+        .unwrap_or(SchedulingPolicy::Other);
+    let warnings = check_that_cpus_are_free(cpus, policy).map_err(SuperviseError::Missing)?;
+    warnings.iter().for_each(warn);
+    Ok(())
+}
+
 /// Returns the destination of this name, or the one with these CPUs, or the only domain.
 fn destination(
     plan: &LoadedPlan,
@@ -159,19 +178,21 @@ fn destination(
 }
 
 /// Moves this process and executes a program in its place, with one more environment variable if
-/// there is one. Returns only the failure. Without `with_input` the program gets no standard input.
+/// there is one. Calls `warn` with each thread that keeps a CPU of the placement. Returns only the
+/// failure. Without `with_input` the program gets no standard input.
 pub fn execute_there(
     placement: &ThreadPlacement,
     words: &[String],
     with_input: bool,
     variable: Option<(&str, String)>,
+    warn: fn(&Finding),
 ) -> SuperviseError {
-    let placed = match place_process(std::process::id(), placement) {
-        Ok(placed) => placed,
-        Err(error) => return error.into(),
-    };
-    if let Some(refused) = placed.into_iter().find_map(|thread| thread.refused) {
-        return SuperviseError::Missing(refused);
+    let (cpus, policy) = (&placement.cpus, placement.policy);
+    if let Err(error) = check_and_warn(cpus.as_ref(), policy, warn) {
+        return error;
+    }
+    if let Err(error) = place_this_process(placement) {
+        return error.into();
     }
     let (program, rest) = words
         .split_first()

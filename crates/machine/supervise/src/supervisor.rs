@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rampart_host::{StateDirectory, ThreadPlacement, boot_id, place_process, process_start};
+use rampart_host::{StateDirectory, ThreadPlacement, boot_id, place_this_process, process_start};
 use rampart_model::{
     Finding, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, Severity,
     SupervisedDomain, SupervisedState,
@@ -129,13 +129,7 @@ fn move_to_housekeeping(active: &LoadedPlan) -> Result<(), SuperviseError> {
         policy: None,
         ..active.placement(&housekeeping, own, None, None, None)?
     };
-    let refused = place_process(own, &location)?
-        .into_iter()
-        .find_map(|thread| thread.refused);
-    match refused {
-        Some(finding) => Err(SuperviseError::Missing(finding)),
-        None => Ok(()),
-    }
+    Ok(place_this_process(&location)?)
 }
 
 struct Watch<'a> {

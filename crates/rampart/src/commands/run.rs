@@ -100,7 +100,14 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
     // The program inherits the descriptors of its CPUs.
     let passed = detach::pass(state, &taken)?;
     let (words, with_input) = (&arguments.command, !arguments.launched);
-    Err(execute_there(&placement, words, with_input, passed.variable()).into())
+    Err(execute_there(
+        &placement,
+        words,
+        with_input,
+        passed.variable(),
+        output::finding,
+    )
+    .into())
 }
 
 /// Prints the notes about placements that differ from the request, each once.

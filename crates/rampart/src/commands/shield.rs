@@ -65,5 +65,5 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let loaded = LoadedPlan::required(&state)?;
     let destination = loaded.destination(SHIELD_DOMAIN)?;
     let location = loaded.placement(&destination, std::process::id(), None, None, None)?;
-    Err(execute_there(&location, &arguments.command, true, None).into())
+    Err(execute_there(&location, &arguments.command, true, None, output::finding).into())
 }

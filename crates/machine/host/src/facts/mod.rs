@@ -14,6 +14,7 @@ mod virtualisation;
 
 pub(crate) use knob_values::{is_managed, is_of_each_cpu};
 pub use knob_values::{read_figure_findings, read_knob_values};
+pub(crate) use power::runs_time_sharing_threads;
 use rampart_model::{
     ClockSource, Machine, OperatingSystem, PreemptionModel, SystemManagementInterrupts,
 };

@@ -93,18 +93,42 @@ pub(super) fn throttling(
     hierarchies: &Hierarchies,
     command_line: &str,
 ) -> ThrottlingFacts {
+    let (runtime, period) = real_time_limit(root);
+    ThrottlingFacts {
+        runtime,
+        period,
+        group_scheduling: group_scheduling(root, config, hierarchies, command_line),
+        fair_server: fair_server(root),
+    }
+}
+
+fn real_time_limit(root: &MachineRoot) -> (Option<Nanos>, Option<Nanos>) {
     let micros = |file: &str| {
         root.value::<i64>(&format!("proc/sys/kernel/{file}"))
             // −1: no limit.
             .and_then(|value| u64::try_from(value).ok())
             .map(|value| Nanos(value.saturating_mul(1_000)))
     };
-    ThrottlingFacts {
-        runtime: micros("sched_rt_runtime_us"),
-        period: micros("sched_rt_period_us"),
-        group_scheduling: group_scheduling(root, config, hierarchies, command_line),
-        fair_server: fair_server(root),
-    }
+    (micros("sched_rt_runtime_us"), micros("sched_rt_period_us"))
+}
+
+/// Returns whether time-sharing threads run beside a real-time thread that never sleeps: throttling or the fair server
+/// lets them. If the fair server cannot be read, a kernel that has it (from 6.12) is assumed to use it.
+pub(crate) fn runs_time_sharing_threads(root: &MachineRoot) -> bool {
+    let limit = real_time_limit(root);
+    let is_throttled = matches!(limit, (Some(runtime), Some(period)) if runtime < period);
+    let has_fair_server = match fair_server(root) {
+        Some((runtime, _)) => runtime > Nanos::ZERO,
+        None => root
+            .line("proc/sys/kernel/osrelease")
+            .is_some_and(|release| {
+                let mut parts = release
+                    .split('.')
+                    .map(|part| part.parse::<u32>().unwrap_or(0));
+                (parts.next(), parts.next()) >= (Some(6), Some(12))
+            }),
+    };
+    is_throttled || has_fair_server
 }
 
 fn group_scheduling(

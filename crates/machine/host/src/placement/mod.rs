@@ -6,6 +6,8 @@
 //! returned and not journalled. A group that `release` removes moves its members back.
 
 mod enter_group;
+mod from_outside;
+mod held_cpus;
 #[cfg(test)]
 mod tests;
 mod thread_state;
@@ -26,6 +28,8 @@ use crate::real_time::diagnose_real_time_policy;
 use crate::tasks;
 
 pub use enter_group::{home_group, is_inside};
+pub use from_outside::place_this_process;
+pub use held_cpus::check_that_cpus_are_free;
 pub use thread_state::{
     boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
@@ -89,8 +93,9 @@ pub struct ThreadPlacement {
     pub nice: Option<i32>,
 }
 
-/// Places a process with all its threads, also those that it creates meanwhile, and reads back the
-/// settings of each. The result contains refused threads.
+/// Places another process with all its threads, also those that it creates meanwhile, and reads back
+/// the settings of each. The result contains refused threads. [`place_this_process`] places the
+/// calling process.
 ///
 /// # Errors
 /// If there is no such process, or its control group refuses it.
@@ -98,6 +103,10 @@ pub fn place_process(
     process: u32,
     location: &ThreadPlacement,
 ) -> Result<Vec<PlacedThread>, HostError> {
+    if process == std::process::id() {
+        // Also if somebody names this process by its number.
+        return place_this_process(location).map(|()| Vec::new());
+    }
     let kernel = &RunningKernel;
     let hierarchies = Hierarchies::of(kernel);
     let before: Vec<(u32, Option<ThreadState>)> = tasks::threads_of(kernel, process)
@@ -107,7 +116,17 @@ pub fn place_process(
     if before.is_empty() {
         return Err(gone("process", process));
     }
-    enter_group::enter(kernel, process, &location.group)?;
+    // Policy before group: the process runs on its new CPUs also if other real-time threads are there.
+    let early = raise_policy(kernel, &hierarchies, &before, location);
+    if let Err(error) = enter_group::enter(kernel, process, &location.group) {
+        for (thread, state) in before.iter().filter(|_| early.is_some()) {
+            // A thread that has ended has no policy.
+            let _ = state
+                .as_ref()
+                .map(|was| set_thread_policy(*thread, was.policy));
+        }
+        return Err(error);
+    }
     let mut seen = BTreeSet::new();
     let mut placed = Vec::new();
     for _ in 0..LISTING_LIMIT {
@@ -126,7 +145,34 @@ pub fn place_process(
             placed.push(settle(kernel, &hierarchies, thread, was, location));
         }
     }
+    if let (Some(notes), Some(first)) = (early, placed.first_mut()) {
+        first.notes.extend(notes);
+    }
     Ok(placed)
+}
+
+/// Sets a policy with a priority before threads enter their group, and returns the notes about it. [`settle`] repeats
+/// it and reports refusals. A deadline is possible only on all CPUs of a partition, so it is set inside.
+fn raise_policy(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    threads: &[(u32, Option<ThreadState>)],
+    location: &ThreadPlacement,
+) -> Option<Vec<Finding>> {
+    let has_priority = |policy: &SchedulingPolicy| {
+        matches!(
+            policy,
+            SchedulingPolicy::Fifo(_) | SchedulingPolicy::RoundRobin(_)
+        )
+    };
+    let policy = location.policy.filter(has_priority)?;
+    let mut notes = Vec::new();
+    for (thread, _) in threads {
+        let reached = enter_group::reach_budget(kernel, hierarchies, *thread);
+        notes.extend(reached.ok().flatten());
+        let _ = set_thread_policy(*thread, policy);
+    }
+    Some(notes)
 }
 
 /// Places one thread and reads back its settings. cgroup v2 keeps the threads of a process in one

@@ -212,3 +212,45 @@ fn a_single_thread_stays_with_its_process_in_v2() {
     assert!(error.to_string().contains("without --thread"), "{error}");
     assert!(Path::new(&group.0).is_dir());
 }
+
+/// Places the test's own process in a copy of the program, so that other tests keep their settings.
+#[test]
+fn a_process_is_placed_by_a_child_that_stays_outside() {
+    const INNER: &str = "RAMPART_TEST_PLACED";
+    let only = CpuSet::single(CpuId(0));
+    if std::env::var_os(INNER).is_some() {
+        let wanted = ThreadPlacement {
+            cpus: Some(only.clone()),
+            nice: Some(7),
+            ..unchanged()
+        };
+        place_this_process(&wanted).expect("placed");
+        let state = thread_state(std::process::id()).expect("alive");
+        assert_eq!((state.cpus, state.nice), (only, 7));
+        assert!(
+            descendants(std::process::id()).is_empty(),
+            "the child is left"
+        );
+        let nowhere = ThreadPlacement {
+            cpus: Some(CpuSet::single(CpuId(1000))),
+            ..unchanged()
+        };
+        let refused = place_this_process(&nowhere)
+            .expect_err("no such CPU")
+            .to_string();
+        assert!(
+            refused.contains("cannot bind the thread to CPU 1000"),
+            "{refused}"
+        );
+        return;
+    }
+    let name = "placement::tests::a_process_is_placed_by_a_child_that_stays_outside";
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", name])
+        .env(INNER, "1")
+        .output()
+        .expect("started");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed"), "{text}");
+}

@@ -11,12 +11,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_host::StateDirectory;
-use rampart_model::{DomainProgram, Finding, PlacedThread, PlannedDomain, SupervisedContainer};
+use rampart_model::{
+    DomainProgram, Finding, PlacedThread, PlannedDomain, SchedulingPolicy, SupervisedContainer,
+};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;
 use crate::active_plan::{Destination, LoadedPlan};
 use crate::control::Launcher;
+use crate::program_placement::check_and_warn;
 use crate::record::Files;
 
 /// Pause between two checks of a process that is ending.
@@ -85,12 +88,23 @@ pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
 pub(crate) fn start(
     order: &StartRequest<'_>,
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
-    match order.domain.kind.program() {
+    let (program, destination) = (order.domain.kind.program(), order.destination);
+    let mut warnings = Vec::new();
+    // `rampart run` checks before it becomes a process of its domain.
+    if matches!(program, DomainProgram::Container | DomainProgram::Guest) {
+        let policy = destination.policy.or(Some(SchedulingPolicy::Other));
+        check_and_warn(Some(&destination.cpus), policy, |finding| {
+            warnings.push(finding.clone());
+        })?;
+    }
+    let (program, findings) = match program {
         DomainProgram::Process => task::start(order),
         DomainProgram::Container => container::start(order),
         DomainProgram::Guest => guest::start(order),
         DomainProgram::Image => cell::start(order),
-    }
+    }?;
+    warnings.extend(findings);
+    Ok((program, warnings))
 }
 
 /// Redirects the output of a command to the log and gives it a process group of its own.
