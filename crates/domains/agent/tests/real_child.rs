@@ -374,17 +374,21 @@ fn runs_a_shell_on_a_terminal() {
     // be pending, and the shell drops what it has read, so it must wait for input again.
     run("echo $((50-1)); sleep 1000\n", "49");
     let shell = process.handle.id().expect("an id");
-    let has_child = || {
+    let child = || {
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-        children.is_ok_and(|ids| !ids.is_empty())
+        let first = children.ok()?.split_whitespace().next()?.to_owned();
+        std::fs::read_to_string(format!("/proc/{first}/comm")).ok()
     };
-    eventually("sleep runs", has_child);
+    // Before it is `sleep`, it is a copy of the shell that may not be in the foreground yet.
+    eventually("sleep runs", || {
+        child().is_some_and(|name| name.trim() == "sleep")
+    });
     // The terminal clears its output after it has sent the signal, the shell's new line with it if the shell was faster
     // (isig() in drivers/tty/n_tty.c), so no output is waited for.
     run("\x03", "");
     eventually("the shell waits for input", || {
         let state = std::fs::read_to_string(format!("/proc/{shell}/stat"));
-        !has_child() && state.is_ok_and(|text| text.contains(") S "))
+        child().is_none() && state.is_ok_and(|text| text.contains(") S "))
     });
     run("echo $((50+1))\n", "51");
     drop(process.stdin);
