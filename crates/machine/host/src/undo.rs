@@ -254,6 +254,22 @@ fn undo_group(
     Ok(())
 }
 
+/// Lets the members of a group run on the CPUs of the group to which they are moved next. A member that ends or forks and
+/// starves on a CPU that another holds would keep a lock for which the move waits, and then no process of the machine
+/// could start or end (`cgroup_threadgroup_change_begin` in kernel/cgroup).
+fn reach_cpus_of_home(kernel: &dyn Kernel, group: &Path, home: &Path) {
+    let partition = group.join("cpuset.cpus.partition");
+    if kernel.exists(&partition) {
+        let _ = kernel.write(&partition, "member");
+    }
+    let cpus = ["cpuset.cpus.effective", "cpuset.cpus"]
+        .iter()
+        .find_map(|file| kernel.read(&home.join(file)).ok());
+    if let Some(cpus) = cpus.filter(|cpus| !cpus.trim().is_empty()) {
+        let _ = kernel.write(&group.join("cpuset.cpus"), cpus.trim());
+    }
+}
+
 /// Removes a group. Retries for some seconds, because threads may fork or end in it meanwhile.
 fn remove_group(
     kernel: &dyn Kernel,
@@ -266,6 +282,9 @@ fn remove_group(
         None => Duration::from_secs(1),
     };
     let begin = Instant::now();
+    if let Some(home) = home {
+        reach_cpus_of_home(kernel, group, home);
+    }
     loop {
         if let Some(home) = home {
             let (_, stuck) = groups::empty(kernel, group, |_| home.to_owned())?;
