@@ -96,7 +96,7 @@ fn tool(system: &OperatingSystem) -> Option<Tool> {
 /// without a known boot loader, the change in words. `None` if all of them are in effect already.
 ///
 /// A word of the same parameter is replaced, since what the kernel does with a second one is different for each
-/// ([`Repeated`]).
+/// (`Repeated`).
 #[must_use]
 pub fn add_parameters(machine: &Machine, parameters: &str) -> Option<String> {
     let line = KernelCommandLine::parse(&machine.command_line);

@@ -90,7 +90,7 @@ impl KernelCommandLine {
     }
 
     /// Returns the value of a parameter; of several the one that the kernel keeps, or the last that it adds to the
-    /// others ([`Repeated`]).
+    /// others (`Repeated`).
     #[must_use]
     pub fn value(&self, parameter: &str) -> Option<&str> {
         let mut given = self.0.iter().filter(|(name, _)| same_name(name, parameter));
