@@ -234,8 +234,9 @@ impl Finished {
                 thread.over_deadline
             );
             let end = self.started + settings.warm_up + thread.duration;
-            // `noise` begins late by the last gap of its warm-up, and its duration is counted from there.
-            let ends = |at| at == end || (settings.meter == MeterKind::Noise && at > end);
+            // A meter that spins begins late by the last gap of its warm-up, and its duration is counted from there.
+            let spins = matches!(settings.meter, MeterKind::Noise | MeterKind::Fwq);
+            let ends = |at| at == end || (spins && at > end);
             let mut at = self.started;
             for batch in of(Phase::WarmUp).chain(of(Phase::Measured)) {
                 assert_eq!(batch.at, at, "batches are seamless");
