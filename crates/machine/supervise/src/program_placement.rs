@@ -117,29 +117,43 @@ impl PlacementTarget {
         }
         let placement = self.placement(number, policy, nice);
         let placement = placement.map_err(|error| refused(error.to_string()))?;
+        let mut held = Vec::new();
+        let (cpus, policy) = (placement.cpus.as_ref(), placement.policy);
+        check_and_warn(number, cpus, policy, |finding| held.push(finding.clone())).map_err(
+            |error| match error {
+                SuperviseError::Missing(finding) => finding,
+                error => refused(error.to_string()),
+            },
+        )?;
         let placed = if single_thread {
             place_thread(number, &placement).map(|thread| vec![thread])
         } else {
             place_process(number, &placement)
         };
-        placed.map_err(|error| refused(error.to_string()))
+        let mut placed = placed.map_err(|error| refused(error.to_string()))?;
+        if let Some(first) = placed.first_mut() {
+            first.notes.extend(held);
+        }
+        Ok(placed)
     }
 }
 
-/// Calls `warn` with each thread that keeps one of these CPUs.
+/// Calls `warn` with each thread of another process that keeps one of these CPUs. Without a policy that of `process` counts.
 ///
 /// # Errors
 /// If a program with this policy would never run on them.
 pub(crate) fn check_and_warn(
+    process: u32,
     cpus: Option<&CpuSet>,
     policy: Option<SchedulingPolicy>,
     warn: impl FnMut(&Finding),
 ) -> Result<(), SuperviseError> {
     let Some(cpus) = cpus else { return Ok(()) };
     let policy = policy
-        .or_else(|| rampart_host::thread_policy(std::process::id()).ok())
+        .or_else(|| rampart_host::thread_policy(process).ok())
         .unwrap_or(SchedulingPolicy::Other);
-    let warnings = check_that_cpus_are_free(cpus, policy).map_err(SuperviseError::Missing)?;
+    let warnings =
+        check_that_cpus_are_free(process, cpus, policy).map_err(SuperviseError::Missing)?;
     warnings.iter().for_each(warn);
     Ok(())
 }
@@ -188,7 +202,7 @@ pub fn execute_there(
     warn: fn(&Finding),
 ) -> SuperviseError {
     let (cpus, policy) = (&placement.cpus, placement.policy);
-    if let Err(error) = check_and_warn(cpus.as_ref(), policy, warn) {
+    if let Err(error) = check_and_warn(std::process::id(), cpus.as_ref(), policy, warn) {
         return error;
     }
     if let Err(error) = place_this_process(placement) {

@@ -1,42 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads that keep a CPU for themselves.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 
 use crate::MachineRoot;
 use crate::facts::runs_time_sharing_threads;
-use crate::kernel::RunningKernel;
-use crate::tasks::{self, TaskStat};
+use crate::kernel::{Kernel, RunningKernel};
+use crate::tasks;
 
-/// Time in which the CPU time of candidates is measured. `/proc` counts in ticks of 10 ms.
-const OBSERVED: Duration = Duration::from_millis(200);
-/// Share of a CPU, in percent, from which on a thread is reported.
-const REPORTED: u64 = 50;
-/// Share of a CPU, in percent, from which on a thread never sleeps.
-const WHOLE: u64 = 90;
+/// Time in which a thread that keeps its CPU does not sleep. A control loop sleeps in each cycle.
+const OBSERVED: Duration = Duration::from_secs(1);
+/// Interval of the observations: threads that have slept need not be observed on.
+const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A real-time thread that used most of a CPU while it was observed.
+/// A real-time thread that did not sleep while it was observed. Whatever it uses of the CPU, no thread of lower priority
+/// gets any: throttling and threads above it take their parts from both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     cpu: CpuId,
     thread: u32,
     name: String,
     policy: SchedulingPolicy,
-    percent: u64,
 }
 
-/// Returns warnings about the real-time threads that keep some of these CPUs. Observes them for a fifth of a second if
-/// there are any.
+/// A thread that may keep its CPU, as it was first observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Candidate {
+    holder: Holder,
+    /// Start time in clock ticks since boot.
+    start: u64,
+    /// Number of times that it gave up its CPU.
+    sleeps: u64,
+}
+
+/// Returns warnings about the real-time threads of processes other than `process` that keep some of these CPUs. Observes
+/// them for a second, or until each has slept.
 ///
 /// # Errors
 /// If a thread with this policy would never run, because such threads keep all of the CPUs.
 pub fn check_that_cpus_are_free(
+    process: u32,
     cpus: &CpuSet,
     policy: SchedulingPolicy,
 ) -> Result<Vec<Finding>, Finding> {
-    let holders = holders(cpus);
+    let holders = holders(&RunningKernel, process, cpus);
     if holders.is_empty() {
         return Ok(Vec::new());
     }
@@ -56,17 +66,14 @@ fn judge(
             thread,
             name,
             policy,
-            percent,
         } = holder;
         Finding::new(
             severity,
             format!("CPU {cpu}"),
-            format!("{what}CPU {cpu} belongs to {name} ({thread}), {policy}, {percent} %"),
+            format!("{what}CPU {cpu} belongs to {name} ({thread}), {policy}, which does not sleep"),
         )
     };
-    let never = |holder: &&Holder| {
-        holder.percent >= WHOLE && is_never_run(policy, holder.policy, time_is_shared)
-    };
+    let never = |holder: &&Holder| is_never_run(policy, holder.policy, time_is_shared);
     let closed: CpuSet = holders
         .iter()
         .filter(never)
@@ -113,57 +120,67 @@ fn stalld_runs() -> bool {
     tasks::processes(kernel).into_iter().any(named)
 }
 
-fn holders(cpus: &CpuSet) -> Vec<Holder> {
-    let kernel = &RunningKernel;
-    let candidates: Vec<(u32, CpuId, TaskStat, Instant)> = tasks::processes(kernel)
-        .into_iter()
-        .flat_map(|process| tasks::threads_of(kernel, process))
-        .filter_map(|thread| {
-            let stat = tasks::stat_of(kernel, thread)?;
-            let cpu = stat.cpu.filter(|cpu| cpus.contains(*cpu))?;
-            let is_candidate = stat.state == 'R'
-                && !stat.is_kernel_thread()
-                // A deadline thread has a share that the kernel limits.
-                && matches!(stat.policy?, SchedulingPolicy::Fifo(_) | SchedulingPolicy::RoundRobin(_));
-            is_candidate.then(|| (thread, cpu, stat, Instant::now()))
-        })
-        .collect();
-    if candidates.is_empty() {
-        return Vec::new();
+/// Returns a thread that may keep one of these CPUs.
+fn candidate(kernel: &dyn Kernel, thread: u32, cpus: &CpuSet) -> Option<Candidate> {
+    let stat = tasks::stat_of(kernel, thread)?;
+    let cpu = stat.cpu.filter(|cpu| cpus.contains(*cpu))?;
+    // A deadline thread has a share that the kernel limits.
+    let has_priority = matches!(
+        stat.policy?,
+        SchedulingPolicy::Fifo(_) | SchedulingPolicy::RoundRobin(_)
+    );
+    if stat.state != 'R' || stat.is_kernel_thread() || !has_priority {
+        return None;
     }
-    std::thread::sleep(OBSERVED);
-    let per_second = rustix::param::clock_ticks_per_second();
-    candidates
+    // proc_pid_status(5)
+    let status = kernel.read(&PathBuf::from(format!("/proc/{thread}/status")));
+    let sleeps = status
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(Candidate {
+        holder: Holder {
+            cpu,
+            thread,
+            policy: stat.policy?,
+            name: stat.name,
+        },
+        start: stat.start,
+        sleeps,
+    })
+}
+
+fn holders(kernel: &dyn Kernel, process: u32, cpus: &CpuSet) -> Vec<Holder> {
+    let mut kept: Vec<Candidate> = tasks::processes(kernel)
         .into_iter()
-        .filter_map(|(thread, cpu, before, begin)| {
-            let after = tasks::stat_of(kernel, thread)?;
-            let is_same = after.start == before.start && after.cpu == Some(cpu);
-            let used = after.ticks.saturating_sub(before.ticks);
-            let milliseconds = u64::try_from(begin.elapsed().as_millis()).ok()?;
-            let whole = milliseconds.saturating_mul(per_second).max(1);
-            let percent = (used.saturating_mul(100_000) / whole).min(100);
-            (is_same && percent >= REPORTED).then_some(Holder {
-                cpu,
-                thread,
-                name: after.name,
-                policy: before.policy?,
-                percent,
-            })
-        })
-        .collect()
+        .filter(|other| *other != process)
+        .flat_map(|other| tasks::threads_of(kernel, other))
+        .filter_map(|thread| candidate(kernel, thread, cpus))
+        .collect();
+    let begin = Instant::now();
+    while !kept.is_empty() && begin.elapsed() < OBSERVED {
+        std::thread::sleep(INTERVAL);
+        kept.retain(|before| {
+            candidate(kernel, before.holder.thread, cpus).as_ref() == Some(before)
+        });
+    }
+    kept.into_iter().map(|kept| kept.holder).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{FakeKernel, Layout, ordinary};
 
-    fn holder(cpu: u32, policy: SchedulingPolicy, percent: u64) -> Holder {
+    fn holder(cpu: u32, policy: SchedulingPolicy) -> Holder {
         Holder {
             cpu: CpuId(cpu),
             thread: 4711,
             name: "sh".to_owned(),
             policy,
-            percent,
         }
     }
 
@@ -176,27 +193,25 @@ mod tests {
             period: rampart_model::Nanos(2),
         };
         let cpu = CpuSet::single(CpuId(3));
-        for (policy, holds, percent, time_is_shared, is_refused, warnings) in [
-            (Other, Fifo(10), 100, false, true, 0),
-            (Other, Fifo(10), 100, true, false, 1),
-            // It sleeps at times.
-            (Other, Fifo(10), 60, false, false, 1),
-            (Fifo(9), Fifo(10), 100, true, true, 0),
-            (Fifo(10), Fifo(10), 100, true, true, 0),
-            (RoundRobin(10), Fifo(10), 100, true, true, 0),
-            (Fifo(10), RoundRobin(10), 100, false, false, 1),
-            (Fifo(11), Fifo(10), 100, false, false, 0),
-            (deadline, Fifo(99), 100, false, false, 0),
+        for (policy, holds, time_is_shared, is_refused, warnings) in [
+            (Other, Fifo(10), false, true, 0),
+            (Other, Fifo(10), true, false, 1),
+            (Fifo(9), Fifo(10), true, true, 0),
+            (Fifo(10), Fifo(10), true, true, 0),
+            (RoundRobin(10), Fifo(10), true, true, 0),
+            (Fifo(10), RoundRobin(10), false, false, 1),
+            (Fifo(11), Fifo(10), false, false, 0),
+            (deadline, Fifo(99), false, false, 0),
         ] {
-            let answer = judge(&cpu, policy, &[holder(3, holds, percent)], time_is_shared);
-            let case = format!("{policy} beside {holds}, {percent} %: {answer:?}");
+            let answer = judge(&cpu, policy, &[holder(3, holds)], time_is_shared);
+            let case = format!("{policy} beside {holds}: {answer:?}");
             assert_eq!(answer.is_err(), is_refused, "{case}");
             assert_eq!(answer.map_or(0, |found| found.len()), warnings, "{case}");
         }
-        let refused = judge(&cpu, Other, &[holder(3, Fifo(10), 100)], false);
+        let refused = judge(&cpu, Other, &[holder(3, Fifo(10))], false);
         let refused = refused.expect_err("refused").to_string();
         assert!(
-            refused.contains("CPU 3 belongs to sh (4711), fifo:10, 100 %"),
+            refused.contains("CPU 3 belongs to sh (4711), fifo:10, which does not sleep"),
             "{refused}"
         );
         assert!(refused.contains("--policy fifo:11"), "{refused}");
@@ -205,11 +220,53 @@ mod tests {
     #[test]
     fn a_free_cpu_is_enough() {
         let two: CpuSet = "2-3".parse().expect("CPUs");
-        let held = [holder(3, SchedulingPolicy::Fifo(99), 100)];
+        let held = [holder(3, SchedulingPolicy::Fifo(99))];
         let found = judge(&two, SchedulingPolicy::Other, &held, false).expect("CPU 2 is free");
         assert_eq!(found.len(), 1, "{found:?}");
-        let held = [held[0].clone(), holder(2, SchedulingPolicy::Fifo(99), 100)];
+        let held = [held[0].clone(), holder(2, SchedulingPolicy::Fifo(99))];
         let refused = judge(&two, SchedulingPolicy::Other, &held, false).expect_err("all are kept");
         assert!(!refused.to_string().contains("--policy"), "{refused}");
+    }
+
+    /// A control loop that uses most of its CPU sleeps in each cycle, and two threads that share a CPU keep it together.
+    #[test]
+    fn only_threads_that_do_not_sleep_keep_a_cpu() {
+        let cpus: CpuSet = "2-3".parse().expect("CPUs");
+        let observe = |number: u32, stat: &str, sleeps: u64| {
+            let mut machine = ordinary(Layout::V2);
+            let file = |name: &str| PathBuf::from(format!("/proc/{number}/{name}"));
+            machine.files.insert(file("stat"), stat.to_owned());
+            let status = format!("voluntary_ctxt_switches:\t{sleeps}\n");
+            machine.files.insert(file("status"), status);
+            candidate(&FakeKernel::new(machine), number, &cpus)
+        };
+        // Fields 3, 9, 22, 39, 40 and 41 of proc_pid_stat(5).
+        let stat = |state: char, flags: u64, start: u64, cpu: u32, priority: u32, policy: u32| {
+            format!(
+                "77 (a b) {state} 1 77 77 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} {priority} {policy} 0 0"
+            )
+        };
+        let spinning = observe(77, &stat('R', 0, 5, 3, 10, 1), 9).expect("a candidate");
+        assert_eq!(spinning.holder.policy, SchedulingPolicy::Fifo(10));
+        assert!(observe(77, &stat('R', 0, 5, 3, 10, 2), 9).is_some(), "rr");
+        for (other, text) in [
+            (observe(77, &stat('S', 0, 5, 3, 10, 1), 9), "sleeps"),
+            (observe(77, &stat('R', 0, 5, 1, 10, 1), 9), "another CPU"),
+            (observe(77, &stat('R', 0, 5, 3, 0, 0), 9), "shares time"),
+            (observe(77, &stat('R', 0, 5, 3, 0, 6), 9), "has a deadline"),
+            (
+                observe(77, &stat('R', 0x20_0000, 5, 3, 10, 1), 9),
+                "is of the kernel",
+            ),
+        ] {
+            assert_eq!(other, None, "{text}");
+        }
+        for (later, text) in [
+            (observe(77, &stat('R', 0, 5, 3, 10, 1), 10), "it has slept"),
+            (observe(77, &stat('R', 0, 6, 3, 10, 1), 9), "another thread"),
+            (observe(77, &stat('R', 0, 5, 2, 10, 1), 9), "it has moved"),
+        ] {
+            assert_ne!(later.as_ref(), Some(&spinning), "{text}");
+        }
     }
 }

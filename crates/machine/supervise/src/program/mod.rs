@@ -93,9 +93,14 @@ pub(crate) fn start(
     // `rampart run` checks before it becomes a process of its domain.
     if matches!(program, DomainProgram::Container | DomainProgram::Guest) {
         let policy = destination.policy.or(Some(SchedulingPolicy::Other));
-        check_and_warn(Some(&destination.cpus), policy, |finding| {
-            warnings.push(finding.clone());
-        })?;
+        check_and_warn(
+            std::process::id(),
+            Some(&destination.cpus),
+            policy,
+            |finding| {
+                warnings.push(finding.clone());
+            },
+        )?;
     }
     let (program, findings) = match program {
         DomainProgram::Process => task::start(order),
