@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_model::{Finding, Restored, SchedulingPolicy, Severity};
+use rampart_model::{CpuSet, Finding, Restored, SchedulingPolicy, Severity};
 
 use crate::boot_loader::undo as boot_undo;
 use crate::detached;
@@ -258,15 +258,32 @@ fn undo_group(
 /// starves on a CPU that another holds would keep a lock for which the move waits, and then no process of the machine
 /// could start or end (`cgroup_threadgroup_change_begin` in kernel/cgroup).
 fn reach_cpus_of_home(kernel: &dyn Kernel, group: &Path, home: &Path) {
-    let partition = group.join("cpuset.cpus.partition");
-    if kernel.exists(&partition) {
-        let _ = kernel.write(&partition, "member");
+    let cpus_of = |group: &Path, file: &str| -> CpuSet {
+        let text = kernel.read(&group.join(file)).unwrap_or_default();
+        text.trim().parse().unwrap_or_default()
+    };
+    let reach = match cpus_of(home, "cpuset.cpus.effective") {
+        none if none.is_empty() => cpus_of(home, "cpuset.cpus"),
+        reach => reach,
+    };
+    // In v1 an exclusive group and its siblings have no CPU in common (cpuset(7)).
+    const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
+    let is_exclusive = |group: &Path| {
+        let text = kernel.read(&group.join(EXCLUSIVE));
+        text.is_ok_and(|text| text.trim() == "1")
+    };
+    if is_exclusive(group) {
+        let _ = kernel.write(&group.join(EXCLUSIVE), "0");
     }
-    let cpus = ["cpuset.cpus.effective", "cpuset.cpus"]
-        .iter()
-        .find_map(|file| kernel.read(&home.join(file)).ok());
-    if let Some(cpus) = cpus.filter(|cpus| !cpus.trim().is_empty()) {
-        let _ = kernel.write(&group.join("cpuset.cpus"), cpus.trim());
+    let above = group.parent().unwrap_or(group);
+    let siblings = kernel.names(above).into_iter().map(|name| above.join(name));
+    let reach = siblings
+        .filter(|sibling| sibling != group && is_exclusive(sibling))
+        .fold(reach, |reach, sibling| {
+            reach.difference(&cpus_of(&sibling, "cpuset.cpus"))
+        });
+    if !reach.is_empty() {
+        let _ = kernel.write(&group.join("cpuset.cpus"), &reach.to_string());
     }
 }
 
@@ -282,6 +299,12 @@ fn remove_group(
         None => Duration::from_secs(1),
     };
     let begin = Instant::now();
+    // The kernel returns the CPUs of a removed partition some time later, and changes affinities
+    // then. Writing `member` returns them at once.
+    let partition = group.join("cpuset.cpus.partition");
+    if kernel.exists(&partition) {
+        let _ = kernel.write(&partition, "member");
+    }
     if let Some(home) = home {
         reach_cpus_of_home(kernel, group, home);
     }
@@ -296,12 +319,6 @@ fn remove_group(
                 );
                 return Ok(());
             }
-        }
-        // The kernel returns the CPUs of a removed partition some time later, and changes affinities
-        // then. Writing `member` returns them at once.
-        let partition = group.join("cpuset.cpus.partition");
-        if kernel.exists(&partition) {
-            let _ = kernel.write(&partition, "member");
         }
         kernel.step()?;
         match kernel.remove_directory(group) {

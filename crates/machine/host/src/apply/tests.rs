@@ -289,6 +289,30 @@ fn a_plan_stays_active_after_its_process_and_release_undoes_it() {
     }
 }
 
+/// A member that can run only where a real-time thread keeps the CPU cannot be moved: the kernel waits for it.
+#[test]
+fn release_moves_members_of_a_cpu_that_a_thread_keeps() {
+    for layout in [Layout::V1, Layout::V2] {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(machine(layout)));
+        kernel.machine().add_thread(40, false, None);
+        let home = kernel.machine().threads[&40].group.clone();
+        let plan = apply(&kernel, &state, &changes()).expect("apply");
+        let group = plan
+            .domain("vision")
+            .and_then(|domain| domain.group.clone());
+        let group = PathBuf::from(group.expect("a group"));
+        if let Some(thread) = kernel.machine().threads.get_mut(&40) {
+            thread.group = group;
+        }
+        kernel.machine().kept = cpus("3");
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "{layout:?}: {:?}", report.left);
+        assert_eq!(kernel.machine().threads[&40].group, home, "{layout:?}");
+    }
+}
+
 /// A tickless machine whose systemd has units.
 fn managed() -> Machine {
     let mut machine = machine(Layout::V2);

@@ -112,6 +112,8 @@ pub(crate) struct Machine {
     pub(crate) forks: u32,
     /// Caches that can be divided.
     pub(crate) resctrl: Option<resctrl::Resctrl>,
+    /// CPUs that a real-time thread keeps. A thread that can run nowhere else may hold a lock for which a move waits.
+    pub(crate) kept: CpuSet,
     /// The largest number of huge pages of a size, and how many more each write finds.
     pub(crate) huge_pages: Option<(u64, u64)>,
     /// CPUs taken for detached threads, with the process that holds each.
@@ -183,6 +185,7 @@ impl Machine {
             units: BTreeMap::new(),
             taken: BTreeMap::new(),
             resctrl: None,
+            kept: CpuSet::new(),
             huge_pages: None,
             online,
         }

@@ -146,6 +146,10 @@ impl Machine {
         if file == "cgroup.threads" && self.domain(group) != self.domain(&thread.group) {
             return Err(errno(Errno::OPNOTSUPP));
         }
+        let own = self.effective(&thread.group);
+        if !own.is_empty() && own.is_subset(&self.kept) {
+            return Err(errno(Errno::DEADLK));
+        }
         let target = &self.groups[group];
         if !self.is_v2() && (target.cpus.is_empty() || target.mems.is_empty()) {
             return Err(errno(Errno::NOSPC));

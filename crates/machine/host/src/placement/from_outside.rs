@@ -8,7 +8,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,9 +18,13 @@ use super::{ThreadPlacement, place_process};
 use crate::HostError;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::set_thread_policy;
+use crate::tasks;
 
 /// Time limit for the child. It waits only for locks of the kernel.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Time in which the calling process falls asleep, on a busy machine.
+const ASLEEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Places the calling process with all its threads, as [`place_process`] does with others. No step needs the new CPUs,
 /// so threads that keep them can stop only this process.
@@ -42,7 +46,9 @@ pub fn place_this_process(location: &ThreadPlacement) -> Result<(), HostError> {
         if let Some(cpus) = &location.cpus {
             avoid(&RunningKernel, std::process::id(), cpus);
         }
-        let placed = match place_process(process, location) {
+        let placed = wait_until_asleep(&RunningKernel, process, ASLEEP_LIMIT)
+            .and_then(|()| place_process(process, location));
+        let placed = match placed {
             Ok(placed) => placed.into_iter().find_map(|thread| thread.refused),
             Err(error) => Some(Finding::new(
                 Severity::Error,
@@ -92,6 +98,26 @@ fn refusal(process: u32, what: String) -> HostError {
     HostError::Refused(Box::new(
         finding.fix("see what keeps the CPUs busy: top -H"),
     ))
+}
+
+/// Waits until all threads of a process sleep. A thread that runs could be inside a system call, with locks that it keeps
+/// if its new CPU never runs it.
+fn wait_until_asleep(kernel: &dyn Kernel, process: u32, limit: Duration) -> Result<(), HostError> {
+    let begin = Instant::now();
+    let sleeps = |thread: &u32| {
+        tasks::stat_of(kernel, *thread).is_none_or(|stat| stat.state == 'S' || stat.is_gone())
+    };
+    while !tasks::threads_of(kernel, process).iter().all(sleeps) {
+        if begin.elapsed() >= limit {
+            let what = format!(
+                "it could not be placed, because a thread of it did not sleep within {} s",
+                limit.as_secs()
+            );
+            return Err(refusal(process, what));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Moves a thread to CPUs that programs share, and away from those that another thread may keep. If it may use no
@@ -156,5 +182,30 @@ mod tests {
             let after = kernel.affinity(10).expect("affinity").to_string();
             assert_eq!(after, expected, "{first} {own} {target}");
         }
+    }
+
+    #[test]
+    fn a_process_is_placed_when_all_its_threads_sleep() {
+        let mut busy = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("sh");
+        let kernel = &RunningKernel;
+        let refused = wait_until_asleep(kernel, busy.id(), Duration::from_millis(50));
+        rustix::process::kill_process(Pid::from_child(&busy), Signal::KILL).expect("killed");
+        assert!(refused.is_err(), "it never sleeps");
+        // It is a zombie now.
+        wait_until_asleep(kernel, busy.id(), ASLEEP_LIMIT).expect("it has ended");
+        busy.wait().expect("ended");
+        let mut sleeping = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .expect("sleep");
+        let slept = wait_until_asleep(kernel, sleeping.id(), ASLEEP_LIMIT);
+        sleeping
+            .kill()
+            .and_then(|()| sleeping.wait())
+            .expect("ended");
+        slept.expect("it sleeps");
     }
 }
