@@ -91,13 +91,13 @@ fn the_second_machine_continues_from_the_first() {
     let cache = Cache::create();
     let first = cache.output(
         &[],
-        &format!("{IDENTITY}; touch /root/seen; head -c 9M /dev/zero >/tmp/a"),
+        &format!("{IDENTITY}; touch /var/seen; head -c 9M /dev/zero >/tmp/a"),
     );
     let ram = cache.only_saved().join("ram");
     let saved = inode_and_time(&ram);
     let second = cache.output(
         &[],
-        &format!("{IDENTITY}; ls /root/seen /tmp/a 2>&1 | grep -c cannot"),
+        &format!("{IDENTITY}; ls /var/seen /tmp/a 2>&1 | grep -c cannot"),
     );
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.expect("after 1970").as_secs();

@@ -152,6 +152,23 @@ fn code_of(text: &str) -> String {
     code.join("\n")
 }
 
+/// Returns the path below `crates/` and the text of each source.
+fn all_sources() -> Vec<(String, String)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = crates.canonicalize().expect("the crates");
+    let mut files = Vec::new();
+    sources(&crates, &mut files);
+    let named = files.into_iter().map(|file| {
+        let name = file
+            .strip_prefix(&crates)
+            .expect("below")
+            .display()
+            .to_string();
+        (name, fs::read_to_string(&file).expect("a source"))
+    });
+    named.collect()
+}
+
 /// Words of a source that moves a thread to other CPUs.
 const MOVES: [&str; 5] = [
     "join(\"cgroup.procs\")",
@@ -195,18 +212,9 @@ const OTHER_PROGRAMS: [&str; 1] = ["domains/agent/src/server/started_program.rs"
 /// locks held. So nothing places the calling process except for `place_this_process`.
 #[test]
 fn no_process_moves_itself_behind_an_isolation() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let crates = crates.canonicalize().expect("the crates");
-    let mut files = Vec::new();
-    sources(&crates, &mut files);
+    let files = all_sources();
     let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
-    for file in files {
-        let name = file
-            .strip_prefix(&crates)
-            .expect("below")
-            .display()
-            .to_string();
-        let text = fs::read_to_string(&file).expect("a source");
+    for (name, text) in files {
         let itself = ["place_process(std::process::id()", "place_process(own"];
         if !changing_calls(&text, &itself).is_empty() {
             wrong.push(format!("{name}: use place_this_process"));
@@ -234,25 +242,16 @@ fn no_process_moves_itself_behind_an_isolation() {
 
 #[test]
 fn other_crates_change_only_their_own_files() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let crates = crates.canonicalize().expect("the crates");
-    let mut files = Vec::new();
-    sources(&crates, &mut files);
+    let files = all_sources();
     assert!(files.len() > 200, "{} sources", files.len());
     let mut wrong = Vec::new();
     let mut kernel_calls = BTreeSet::new();
-    for file in files {
-        let name = file
-            .strip_prefix(&crates)
-            .expect("below")
-            .display()
-            .to_string();
+    for (name, text) in files {
         if name.starts_with("machine/host/") {
             continue;
         }
         let is_allowed = ALLOWED.iter().any(|(prefix, _)| name.starts_with(prefix));
         let is_in_guest = name.starts_with("domains/agent/");
-        let text = fs::read_to_string(&file).expect("a source");
         for call in changing_calls(&text, &KERNEL_CALLS) {
             let named = |(path, function, _): &(&str, &str, &str)| {
                 name == *path && call.starts_with(function)

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rampart_host::{MachineRoot, read_knob_values, read_machine};
-use rampart_model::{Check, CheckFinding, CheckState, CpuId, CpuSet, KnobEffect};
+use rampart_model::{Check, CheckFinding, CheckState, CpuId, CpuSet, KnobEffect, Machine};
 use rampart_rules::{
-    Expected, Format, Isolation, KernelCommandLine, Knob, Location, Subject, all, check, named,
-    satisfies, to_write,
+    Expected, Format, Isolation, KernelCommandLine, Knob, Location, Readings, Subject, all, check,
+    named, satisfies, to_write,
 };
 
 /// A recorded machine and its real-time CPUs, and what it has wrong.
@@ -176,9 +176,7 @@ impl Copy {
     /// Gives the files, parameters and programs of the catalogue a state that their rules refuse, and what a file is
     /// that this machine does not have.
     fn spoil(&self) {
-        let root = MachineRoot::at(&self.directory);
-        let machine = read_machine(&root);
-        let readings = read_knob_values(&root, &self.real_time);
+        let (machine, readings) = self.facts();
         let subject = Subject {
             machine: &machine,
             readings: &readings,
@@ -233,10 +231,16 @@ impl Copy {
             .collect()
     }
 
-    fn check(&self) -> Check {
+    fn facts(&self) -> (Machine, Readings) {
         let root = MachineRoot::at(&self.directory);
-        let machine = read_machine(&root);
-        let readings = read_knob_values(&root, &self.real_time);
+        (
+            read_machine(&root),
+            read_knob_values(&root, &self.real_time),
+        )
+    }
+
+    fn check(&self) -> Check {
+        let (machine, readings) = self.facts();
         let subject = Subject {
             machine: &machine,
             readings: &readings,
