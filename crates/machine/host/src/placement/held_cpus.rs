@@ -84,15 +84,17 @@ fn judge(
         .find(never)
         .filter(|_| cpus.is_subset(&closed))
     {
-        let above = match holder.policy.precedence() {
-            99.. => String::new(),
-            priority => format!("--policy fifo:{}\n", priority.saturating_add(1)),
-        };
+        let on_cpu = || holders.iter().filter(|other| other.cpu == holder.cpu);
+        let let_others_run: Vec<String> = on_cpu()
+            .map(|other| format!("chrt --other --pid 0 {}", other.thread))
+            .collect();
+        let mut fix = let_others_run.join(" && ");
+        let highest = on_cpu().map(|other| other.policy.precedence()).max();
+        if let Some(above) = highest.filter(|highest| *highest < 99) {
+            fix.push_str(&format!("\nchoose a policy above it: fifo:{}", above + 1));
+        }
         let what = format!("a thread with policy {policy} would never run there: ");
-        return Err(finding(holder, Severity::Error, &what).fix(format!(
-            "{above}end thread {}, or let it sleep",
-            holder.thread
-        )));
+        return Err(finding(holder, Severity::Error, &what).fix(fix));
     }
     Ok(holders
         .iter()
@@ -214,7 +216,18 @@ mod tests {
             refused.contains("CPU 3 belongs to sh (4711), fifo:10, which does not sleep"),
             "{refused}"
         );
-        assert!(refused.contains("--policy fifo:11"), "{refused}");
+        assert!(refused.contains("above it: fifo:11"), "{refused}");
+        assert!(refused.contains("chrt --other --pid 0 4711"), "{refused}");
+        // Each thread that keeps the CPU is named in the command, and the policy is above all of them.
+        let second = Holder {
+            thread: 4712,
+            ..holder(3, Fifo(20))
+        };
+        let refused = judge(&cpu, Other, &[holder(3, Fifo(10)), second], false);
+        let refused = refused.expect_err("refused").to_string();
+        let command = "chrt --other --pid 0 4711 && chrt --other --pid 0 4712";
+        assert!(refused.contains(command), "{refused}");
+        assert!(refused.contains("above it: fifo:21"), "{refused}");
     }
 
     #[test]
@@ -225,7 +238,10 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         let held = [held[0].clone(), holder(2, SchedulingPolicy::Fifo(99))];
         let refused = judge(&two, SchedulingPolicy::Other, &held, false).expect_err("all are kept");
-        assert!(!refused.to_string().contains("--policy"), "{refused}");
+        assert!(
+            !refused.to_string().contains("choose a policy"),
+            "{refused}"
+        );
     }
 
     /// A control loop that uses most of its CPU sleeps in each cycle, and two threads that share a CPU keep it together.
