@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_model::{CpuSet, Finding, Restored, SchedulingPolicy, Severity};
+use rampart_model::{Finding, Restored, SchedulingPolicy, Severity};
 
 use crate::boot_loader::undo as boot_undo;
 use crate::detached;
@@ -20,6 +20,7 @@ use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::mounts;
 use crate::notation::Notation;
+use crate::placement::kept_cpus;
 use crate::policy::Attributes;
 use crate::systemd::undo as systemd_undo;
 use crate::tasks::{self, Task};
@@ -60,6 +61,16 @@ pub(crate) fn undo(
     mut mark: impl FnMut(usize),
 ) -> io::Result<Undone> {
     let mut undone = Undone::default();
+    let with_members: Vec<&Path> = changes
+        .iter()
+        .filter_map(|(_, change)| match change {
+            Change::Group { path, home } => home.as_ref().map(|_| path.as_path()),
+            _ => None,
+        })
+        .collect();
+    if !let_members_finish(kernel, &with_members, &mut undone) {
+        return Ok(undone);
+    }
     for (number, change) in changes.iter().rev() {
         kernel.step()?;
         let failures = undone.failed.len();
@@ -254,37 +265,51 @@ fn undo_group(
     Ok(())
 }
 
-/// Lets the members of a group run on the CPUs of the group to which they are moved next. A member that ends or forks and
-/// starves on a CPU that another holds would keep a lock for which the move waits, and then no process of the machine
-/// could start or end (`cgroup_threadgroup_change_begin` in kernel/cgroup).
-fn reach_cpus_of_home(kernel: &dyn Kernel, group: &Path, home: &Path) {
-    let cpus_of = |group: &Path, file: &str| -> CpuSet {
-        let text = kernel.read(&group.join(file)).unwrap_or_default();
-        text.trim().parse().unwrap_or_default()
-    };
-    let reach = match cpus_of(home, "cpuset.cpus.effective") {
-        none if none.is_empty() => cpus_of(home, "cpuset.cpus"),
-        reach => reach,
-    };
-    // In v1 an exclusive group and its siblings have no CPU in common (cpuset(7)).
-    const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
-    let is_exclusive = |group: &Path| {
-        let text = kernel.read(&group.join(EXCLUSIVE));
-        text.is_ok_and(|text| text.trim() == "1")
-    };
-    if is_exclusive(group) {
-        let _ = kernel.write(&group.join(EXCLUSIVE), "0");
+/// Longest time until the members of a group are frozen: each finishes its system call.
+const FREEZE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Freezes the members of groups on whose CPUs a real-time thread does not sleep. Another member can starve there in the
+/// middle of a system call, with a lock or within a section of RCU for which each move into another group waits: then no
+/// process of the machine could start or end (`cgroup_procs_write_start` in kernel/cgroup/cgroup.c). When the thread
+/// is frozen, the others finish their calls. The group to which they are moved is not frozen.
+///
+/// Returns false, with the reason in `undone`, if that is not possible.
+fn let_members_finish(kernel: &dyn Kernel, groups: &[&Path], undone: &mut Undone) -> bool {
+    for group in groups.iter().filter(|group| kernel.is_directory(group)) {
+        let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+        let cpus = files
+            .iter()
+            .find_map(|file| kernel.read(&group.join(file)).ok()?.trim().parse().ok());
+        let Some(kept) = kept_cpus(kernel, &cpus.unwrap_or_default()) else {
+            continue;
+        };
+        // Linux document admin-guide/cgroup-v2.rst, cgroup.freeze.
+        let (file, events) = (group.join("cgroup.freeze"), group.join("cgroup.events"));
+        let begin = Instant::now();
+        let is_frozen = || {
+            let text = kernel.read(&events).unwrap_or_default();
+            text.lines().any(|line| line == "frozen 1")
+        };
+        let mut is_stopped = kernel.write(&file, "1").is_ok();
+        while is_stopped && !is_frozen() {
+            is_stopped = begin.elapsed() < FREEZE_LIMIT;
+            std::thread::sleep(groups::EXIT_PAUSE);
+        }
+        // Throttling lets the others finish too, slowly.
+        let throttled = kernel
+            .read(Path::new("/proc/sys/kernel/sched_rt_runtime_us"))
+            .is_ok_and(|text| text.trim() != "-1");
+        if !is_stopped && !throttled {
+            let _ = kernel.write(&file, "0");
+            let what = format!(
+                "{}: a move of others out of the group could stop the machine",
+                kept.what
+            );
+            undone.failed(group, what, &kept.fix);
+            return false;
+        }
     }
-    let above = group.parent().unwrap_or(group);
-    let siblings = kernel.names(above).into_iter().map(|name| above.join(name));
-    let reach = siblings
-        .filter(|sibling| sibling != group && is_exclusive(sibling))
-        .fold(reach, |reach, sibling| {
-            reach.difference(&cpus_of(&sibling, "cpuset.cpus"))
-        });
-    if !reach.is_empty() {
-        let _ = kernel.write(&group.join("cpuset.cpus"), &reach.to_string());
-    }
+    true
 }
 
 /// Removes a group. Retries for some seconds, because threads may fork or end in it meanwhile.
@@ -304,9 +329,6 @@ fn remove_group(
     let partition = group.join("cpuset.cpus.partition");
     if kernel.exists(&partition) {
         let _ = kernel.write(&partition, "member");
-    }
-    if let Some(home) = home {
-        reach_cpus_of_home(kernel, group, home);
     }
     loop {
         if let Some(home) = home {

@@ -289,10 +289,11 @@ fn a_plan_stays_active_after_its_process_and_release_undoes_it() {
     }
 }
 
-/// A member that can run only where a real-time thread keeps the CPU cannot be moved: the kernel waits for it.
+/// A member that starves where a real-time thread keeps the CPU cannot be moved: the kernel waits for it. The thread is
+/// frozen first; where that is not possible, nothing is changed.
 #[test]
-fn release_moves_members_of_a_cpu_that_a_thread_keeps() {
-    for layout in [Layout::V1, Layout::V2] {
+fn release_moves_no_member_that_starves() {
+    for (layout, can_freeze) in [(Layout::V1, false), (Layout::V2, false), (Layout::V2, true)] {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(machine(layout)));
@@ -303,13 +304,46 @@ fn release_moves_members_of_a_cpu_that_a_thread_keeps() {
             .domain("vision")
             .and_then(|domain| domain.group.clone());
         let group = PathBuf::from(group.expect("a group"));
-        if let Some(thread) = kernel.machine().threads.get_mut(&40) {
-            thread.group = group;
+        {
+            let mut machine = kernel.machine();
+            machine.kept = cpus("3");
+            let throttling = "/proc/sys/kernel/sched_rt_runtime_us";
+            machine.files.insert(throttling.into(), "-1\n".to_owned());
+            let spins = "40 (spins) R 1 40 40 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1040 \
+                         0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 10 1 0 0";
+            machine
+                .files
+                .insert("/proc/40/stat".into(), spins.to_owned());
+            let status = "voluntary_ctxt_switches:\t7\n".to_owned();
+            machine.files.insert("/proc/40/status".into(), status);
+            if can_freeze {
+                machine
+                    .files
+                    .insert(group.join("cgroup.freeze"), "0\n".to_owned());
+                let events = "populated 1\nfrozen 1\n".to_owned();
+                machine.files.insert(group.join("cgroup.events"), events);
+            }
+            machine.threads.get_mut(&40).expect("a thread").group = group.clone();
         }
-        kernel.machine().kept = cpus("3");
         let report = release_locked(&*kernel, &state).expect("release");
-        assert!(report.left.is_empty(), "{layout:?}: {:?}", report.left);
-        assert_eq!(kernel.machine().threads[&40].group, home, "{layout:?}");
+        let moved_to = kernel.machine().threads[&40].group.clone();
+        if can_freeze {
+            assert!(report.left.is_empty(), "{:?}", report.left);
+            assert_eq!(moved_to, home);
+        } else {
+            let left = format!("{:?}", report.left);
+            assert!(
+                left.contains("CPU 3 belongs to spins (40), fifo:10"),
+                "{left}"
+            );
+            assert!(left.contains("chrt --other --pid 0 40"), "{left}");
+            assert!(report.restored.is_empty(), "{report:?}");
+            assert_eq!(moved_to, group);
+            assert!(
+                active_plan(&state).expect("read").is_some(),
+                "the plan is active"
+            );
+        }
     }
 }
 

@@ -147,7 +147,9 @@ impl Machine {
             return Err(errno(Errno::OPNOTSUPP));
         }
         let own = self.effective(&thread.group);
-        if !own.is_empty() && own.is_subset(&self.kept) {
+        let freezer = self.files.get(&thread.group.join("cgroup.freeze"));
+        let is_frozen = freezer.is_some_and(|text| text.trim() == "1");
+        if !own.is_empty() && own.is_subset(&self.kept) && !is_frozen {
             return Err(errno(Errno::DEADLK));
         }
         let target = &self.groups[group];

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rampart_model::{CpuSet, Finding, Severity};
 
+use super::held_cpus::starving_thread;
 use super::{PlacementGroup, ThreadPlacement, refusal};
 use crate::HostError;
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
@@ -66,6 +67,9 @@ pub(super) fn enter(
 }
 
 fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError> {
+    if let Some(finding) = starving_thread(kernel) {
+        return Err(HostError::Refused(Box::new(finding)));
+    }
     kernel.write(file, &number.to_string()).map_err(|cause| {
         let fix = match cause.kind() {
             std::io::ErrorKind::NotFound => {
@@ -91,6 +95,9 @@ pub(super) fn enter_alone(
         }
         PlacementGroup::V2(path) => path,
     };
+    if let Some(finding) = starving_thread(kernel) {
+        return Err(HostError::Refused(Box::new(finding)));
+    }
     let file = path.join("cgroup.threads");
     let Err(cause) = kernel.write(&file, &thread.to_string()) else {
         return Ok(None);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads that keep a CPU for themselves.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
@@ -54,6 +55,88 @@ pub fn check_that_cpus_are_free(
     judge(cpus, policy, &holders, time_is_shared)
 }
 
+/// CPUs that a real-time thread keeps: which, and the command that lets others run there.
+#[derive(Debug)]
+pub(crate) struct KeptCpus {
+    pub(crate) what: String,
+    pub(crate) fix: String,
+}
+
+/// Returns the first of these CPUs that a real-time thread keeps.
+pub(crate) fn kept_cpus(kernel: &dyn Kernel, cpus: &CpuSet) -> Option<KeptCpus> {
+    let holders = holders(kernel, 0, cpus);
+    let first = holders.first()?;
+    Some(KeptCpus {
+        what: first.to_string(),
+        fix: let_others_run(&holders, first.cpu),
+    })
+}
+
+/// Returns the finding that a thread starves on a CPU that another keeps: it can hold a lock, or be within a section of
+/// RCU, for which a move into another control group waits, and with it each start and end of a process.
+pub(crate) fn starving_thread(kernel: &dyn Kernel) -> Option<Finding> {
+    let everywhere = kernel
+        .read(Path::new("/sys/devices/system/cpu/online"))
+        .ok()?;
+    let holders = holders(kernel, 0, &everywhere.trim().parse().ok()?);
+    if holders.is_empty() || runs_time_sharing_threads(&MachineRoot::system()) || stalld_runs() {
+        return None;
+    }
+    let runnable = |thread: u32| {
+        let stat = tasks::stat_of(kernel, thread)?;
+        let holder = holders.iter().find(|holder| Some(holder.cpu) == stat.cpu)?;
+        let waits = stat.state == 'R'
+            && !stat.is_kernel_thread()
+            && stat.policy?.precedence() < holder.policy.precedence();
+        waits.then_some((stat, holder))
+    };
+    let before: Vec<(u32, u64)> = tasks::processes(kernel)
+        .into_iter()
+        .flat_map(|process| tasks::threads_of(kernel, process))
+        .filter_map(|thread| Some((thread, runnable(thread)?.0.ticks)))
+        .collect();
+    std::thread::sleep(INTERVAL);
+    let (thread, stat, holder) = before.into_iter().find_map(|(thread, ticks)| {
+        let (stat, holder) = runnable(thread)?;
+        (stat.ticks == ticks).then_some((thread, stat, holder))
+    })?;
+    Some(
+        Finding::new(
+            Severity::Error,
+            format!("CPU {}", holder.cpu),
+            format!(
+                "{} ({thread}) starves, because {holder}: a move into a control group could stop the machine",
+                stat.name
+            ),
+        )
+        .fix(let_others_run(&holders, holder.cpu)),
+    )
+}
+
+/// Returns the command that lets other threads run on a CPU.
+fn let_others_run(holders: &[Holder], cpu: CpuId) -> String {
+    let on_cpu = holders.iter().filter(|holder| holder.cpu == cpu);
+    let commands: Vec<String> = on_cpu
+        .map(|holder| format!("chrt --other --pid 0 {}", holder.thread))
+        .collect();
+    commands.join(" && ")
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cpu,
+            thread,
+            name,
+            policy,
+        } = self;
+        write!(
+            f,
+            "CPU {cpu} belongs to {name} ({thread}), {policy}, which does not sleep"
+        )
+    }
+}
+
 fn judge(
     cpus: &CpuSet,
     policy: SchedulingPolicy,
@@ -61,16 +144,10 @@ fn judge(
     time_is_shared: bool,
 ) -> Result<Vec<Finding>, Finding> {
     let finding = |holder: &Holder, severity, what: &str| {
-        let Holder {
-            cpu,
-            thread,
-            name,
-            policy,
-        } = holder;
         Finding::new(
             severity,
-            format!("CPU {cpu}"),
-            format!("{what}CPU {cpu} belongs to {name} ({thread}), {policy}, which does not sleep"),
+            format!("CPU {}", holder.cpu),
+            format!("{what}{holder}"),
         )
     };
     let never = |holder: &&Holder| is_never_run(policy, holder.policy, time_is_shared);
@@ -84,12 +161,9 @@ fn judge(
         .find(never)
         .filter(|_| cpus.is_subset(&closed))
     {
-        let on_cpu = || holders.iter().filter(|other| other.cpu == holder.cpu);
-        let let_others_run: Vec<String> = on_cpu()
-            .map(|other| format!("chrt --other --pid 0 {}", other.thread))
-            .collect();
-        let mut fix = let_others_run.join(" && ");
-        let highest = on_cpu().map(|other| other.policy.precedence()).max();
+        let mut fix = let_others_run(holders, holder.cpu);
+        let on_cpu = holders.iter().filter(|other| other.cpu == holder.cpu);
+        let highest = on_cpu.map(|other| other.policy.precedence()).max();
         if let Some(above) = highest.filter(|highest| *highest < 99) {
             fix.push_str(&format!("\nchoose a policy above it: fifo:{}", above + 1));
         }

@@ -30,6 +30,7 @@ use crate::tasks;
 pub use enter_group::{home_group, is_inside};
 pub use from_outside::place_this_process;
 pub use held_cpus::check_that_cpus_are_free;
+pub(crate) use held_cpus::kept_cpus;
 pub use thread_state::{
     boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
